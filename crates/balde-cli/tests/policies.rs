@@ -60,7 +60,7 @@ fn the_default_profile_shows_what_a_category_may_send_in_a_day() {
         ["PSP", "all", "40", "1 d", "200", "5 d", "240"]
     );
     assert_eq!(
-        cells(&table, "ENTRIES_READ_USER_ANTISCAN")[1..10],
+        cells(&table, "ENTRIES_READ_USER_ANTISCAN")[1..11],
         [
             "USER",
             "PJ",
@@ -69,10 +69,105 @@ fn the_default_profile_shows_what_a_category_may_send_in_a_day() {
             "1,000",
             "50 min",
             "29,800",
+            "antiscan",
             "200:1 404:20 429:0 else:0",
             "payment-order:2"
         ]
     );
+}
+
+#[test]
+fn policies_are_in_the_class_of_their_volume() {
+    let table = stdout(&["policies", "--category", "A"]);
+    // The four classes by the tokens that a bucket regains in a minute.
+    for (class, names) in [
+        (
+            "high",
+            "ENTRIES_WRITE CLAIMS_WRITE REFUNDS_WRITE CIDS_ENTRIES_READ",
+        ),
+        (
+            "medium",
+            "ENTRIES_UPDATE CLAIMS_READ INFRACTION_REPORTS_READ FRAUD_MARKERS_READ",
+        ),
+        (
+            "low",
+            "CLAIMS_LIST_WITH_ROLE CLAIMS_LIST_WITHOUT_ROLE SYNC_VERIFICATIONS_WRITE \
+             CIDS_FILES_READ CIDS_FILES_WRITE",
+        ),
+        (
+            "antiscan",
+            "ENTRIES_READ_PARTICIPANT_ANTISCAN ENTRIES_READ_USER_ANTISCAN",
+        ),
+    ] {
+        let shown = stdout(&["policies", "--category", "A", "--volume", class]);
+        for name in names.split_whitespace() {
+            assert_eq!(cells(&table, name)[8], class, "{name}");
+            assert_eq!(cells(&shown, name), cells(&table, name));
+        }
+        let json = stdout(&["policies", "--volume", class, "--json"]);
+        let profile: Value = serde_json::from_str(&json).expect("JSON");
+        let policies = profile["policies"].as_array().expect("policies");
+        let limits = policies.iter().flat_map(|policy| {
+            let limits = policy["limits"].as_array().expect("limits");
+            assert!(!limits.is_empty(), "{policy}");
+            limits
+        });
+        assert!(limits.clone().count() > 2);
+        assert!(limits.clone().all(|limit| limit["volume"] == class));
+    }
+    let refused = balde(&["policies", "--volume", "huge"]);
+    let refused = String::from_utf8(refused.stderr).expect("text");
+    assert!(
+        refused.contains("high, medium, low or antiscan"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_throttler_is_made_of_the_policies_of_a_class() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let written = |arguments: &[&str]| {
+        let text = stdout(arguments);
+        let file = folder.path().join("job.toml");
+        std::fs::write(&file, &text).expect("written");
+        // The command that validates files accepts it, and so does the program that reads it.
+        stdout(&["check", file.to_str().expect("text")]);
+        let (options, throttlers) = balde_throttle::ThrottlerOptions::read(&file).expect("valid");
+        let limiters = options.build().expect("built");
+        (text, throttlers.build(&limiters).expect("built"))
+    };
+
+    let (text, throttlers) = written(&["policies", "--category", "C", "--throttlers"]);
+    assert!(text.contains("ENTRIES_READ_USER_ANTISCAN"), "{text}");
+    let dict = throttlers.get("dict").expect("a throttler");
+    for (policy, pace) in [
+        ("ENTRIES_READ_PARTICIPANT_ANTISCAN", "15000/min burst 25"),
+        ("REFUNDS_WRITE", "2400/min burst 4"),
+        ("CLAIMS_READ", "600/min burst 1"),
+        ("CIDS_FILES_WRITE", "1/h burst 1"),
+    ] {
+        let partition = dict.partition(policy).expect("a partition");
+        assert_eq!(partition.pace().to_string(), pace, "{policy}");
+    }
+
+    let half = ["--throttlers", "--share", "50%", "--volume", "low"];
+    let (text, throttlers) = written(&[&["policies", "--category", "H"][..], &half].concat());
+    assert!(!text.contains("ENTRIES_WRITE"), "{text}");
+    let dict = throttlers.get("dict").expect("a throttler");
+    for (policy, pace) in [
+        ("CLAIMS_LIST_WITH_ROLE", "20/min burst 1"),
+        ("POLICIES_LIST", "3/min burst 1"),
+        ("ENTRIES_STATISTICS_READ", "1/min burst 1"),
+    ] {
+        let partition = dict.partition(policy).expect("a partition");
+        assert_eq!(partition.pace().to_string(), pace, "{policy}");
+    }
+    // Half of 40 a day is less than one an hour.
+    let left_out = "less than a token an hour: CIDS_FILES_WRITE.";
+    assert!(text.contains(left_out), "{text}");
+
+    let refused = stderr_of_failure(&["policies", "--throttlers"]);
+    assert!(refused.contains("choose one with --category"), "{refused}");
 }
 
 #[test]

@@ -46,6 +46,7 @@
 //! | [`Route`], [`Incoming`], [`Call`] | a request: routed, as received, and resolved |
 //! | [`RouteError`], [`RequestError`] | why a request is invalid, and DICT's response to it |
 //! | [`KeyType`], [`PayerKind`], [`Category`] | types of keys, payers and participants |
+//! | [`VolumeClass`] | how many requests a policy lets through in the long run |
 //! | [`client`] | a client for DICT's bucket states |
 //! | [`wire`] | the XML messages of a client and a gateway, and XML signatures |
 //! | [`certificate_ispb`], [`install_crypto_provider`] | TLS |
@@ -55,6 +56,7 @@ mod operations;
 pub mod profiles;
 mod settings;
 mod tls;
+mod volume;
 pub mod wire;
 mod x509;
 
@@ -67,4 +69,5 @@ pub use operations::{
 };
 pub use settings::{ClaimPeriodStart, FundsRecoveryPolicy, Settings};
 pub use tls::{certificate_ispb, install_crypto_provider};
+pub use volume::VolumeClass;
 pub use wire::KeyType;

@@ -7,6 +7,7 @@ import { dateTime, number, time } from "./format.js";
 import { gatewayPage } from "./gateway.js";
 import { incidentsPage } from "./incidents.js";
 import { operationsPage } from "./operations.js";
+import { actions } from "./operator.js";
 import { overview } from "./overview.js";
 import { withCause } from "./parts.js";
 import { policyPage } from "./policy.js";
@@ -119,12 +120,19 @@ const showNote = () => {
   setText(byId("note"), (language() === "pt-BR" ? lines[1] : lines[0]) ?? lines[0]);
 };
 
-/** What works and what does not while the database does not. */
+let shownStorage = "";
+
+/** What works and what does not while the database does not. Drawn again only when it has changed, so
+ * that its button keeps the focus. */
 const showStorage = () => {
   const failure = model.status?.storage_failure;
+  const key = JSON.stringify([language(), failure ?? null]);
+  if (key === shownStorage) return;
+  shownStorage = key;
   const words = failure && { time: dateTime(failure.since_us), polls: number(failure.unstored_polls), changes: number(failure.unstored_changes) };
   byId("problems").replaceChildren(...(failure ? [el("p", { class: "problem", text: withCause(text("cannotStore", words), failure.cause) }),
-    el("p", { class: "muted", text: `${text("worksWithoutStorage")} ${failure.unstored_changes ? text("changesWait", words) : ""}` })] : []));
+    el("p", { class: "muted", text: `${text("worksWithoutStorage")} ${failure.unstored_changes ? text("changesWait", words) : ""}` }),
+    failure.alert ? actions(model, "monitor", undefined, "CRITICAL", failure.alert) : ""] : []));
 };
 
 /** Puts changes into the states. Buckets that have not changed keep their objects. */

@@ -66,9 +66,9 @@ const SILENCES = [["minutes30", 30], ["hours2", 120], ["hours8", 480]];
 export const endSilence = (model, id) => change(model, (by) => send("DELETE", `/api/v1/silences/${encodeURIComponent(id)}`, { by }), "silenceEndedDone");
 
 /** Who acknowledged an alert, with a button that takes it back. */
-const acknowledgedMark = (model, bucket) => {
-  const undo = () => change(model, (by) => send("DELETE", "/api/v1/acknowledgements", { episode: bucket.episode, by }), "undoDone");
-  const words = { by: bucket.acknowledged.by, time: time(bucket.acknowledged.at_us, model.nowUs()) };
+const acknowledgedMark = (model, alert) => {
+  const undo = () => change(model, (by) => send("DELETE", "/api/v1/acknowledgements", { episode: alert.episode, by }), "undoDone");
+  const words = { by: alert.acknowledged.by, time: time(alert.acknowledged.at_us, model.nowUs()) };
   return el("span", { class: "actions" },
     el("span", { class: "tag acknowledged", text: `✓ ${text("acknowledgedBy", words)}` }),
     el("button", { type: "button", class: "undo", title: text("undoHelp"), onclick: undo, text: text("undo") }));
@@ -83,23 +83,24 @@ const silencedMark = (model, bucket) => {
     el("button", { type: "button", class: "end", onclick: () => endSilence(model, id), text: text("end") }));
 };
 
-/** The buttons of an alert that is neither acknowledged nor silenced. */
+/** The buttons of an alert that is not acknowledged; `isSilenced` if it cannot be silenced, or is already. */
 const buttons = (model, participant, policy, severity, episode, isSilenced) => {
   const select = el("select", { "aria-label": text("silenceFor") }, SILENCES.map(([key, minutes]) => el("option", { value: minutes, text: text(key) })));
   const silence = () => change(model, (by) =>
-    send("POST", "/api/v1/silences", { participant, policy, up_to: severity, minutes: Number(select.value), by }), "silenceDone");
+    send("POST", "/api/v1/silences", { participant, policy, up_to: severity === "NORMAL" ? "CRITICAL" : severity, minutes: Number(select.value), by }), "silenceDone");
   const acknowledge = () => change(model, (by) => send("POST", "/api/v1/acknowledgements", { episode, by }), "acknowledgeDone");
   return el("span", { class: "actions" },
-    episode ? el("button", { type: "button", class: "acknowledge", title: text("acknowledgeHelp"), onclick: acknowledge, text: text("acknowledge") }) : null,
+    el("button", { type: "button", class: "acknowledge", title: text("acknowledgeHelp"), onclick: acknowledge, text: text("acknowledge") }),
     isSilenced ? null : el("span", { class: "pair" },
       el("button", { type: "button", class: "silence", title: text("silenceHelp"), onclick: silence, text: text("silenceFor") }), select));
 };
 
-/** What has been done about the alert of a bucket, and what can be done. */
-export const actions = (model, participant, policy, severity, bucket) => el("span", { class: "actions" },
-  bucket?.acknowledged ? acknowledgedMark(model, bucket) : null,
-  bucket?.silenced ? silencedMark(model, bucket) : null,
-  severity === "NORMAL" || bucket?.acknowledged ? null : buttons(model, participant, policy, severity, bucket?.episode, Boolean(bucket?.silenced)));
+/** What has been done about an alert, and what can be done. `alert` has its episode, and who acknowledged
+ * it; only that of a bucket can be silenced. */
+export const actions = (model, participant, policy, severity, alert) => el("span", { class: "actions" },
+  alert?.acknowledged ? acknowledgedMark(model, alert) : null,
+  alert?.silenced ? silencedMark(model, alert) : null,
+  !alert?.episode || alert.acknowledged ? null : buttons(model, participant, policy, severity, alert.episode, Boolean(alert.silenced) || !policy));
 
 /** Small marks for a row of a table. */
 export const marks = (model, bucket) => [

@@ -212,7 +212,7 @@ export const attention = (model) => {
     // Nothing is known about participants whose answers are old, or that cannot be read at all.
     const errorOf = (state) => pollError(model.status?.participants?.[state.participant]);
     const stale = participants.filter((state) => state.is_stale && (state.last_poll_us !== null || errorOf(state)));
-    const key = JSON.stringify([found, stale.map((state) => [state.participant, errorOf(state)])]);
+    const key = JSON.stringify([found, stale.map((state) => [state.participant, errorOf(state), state.stale_alert])]);
     if (key === shown || root.contains(document.activeElement?.closest?.("select"))) return;
     // A button that has the focus keeps it when its line is drawn again.
     const focused = root.contains(document.activeElement) ? [document.activeElement.closest("li")?.dataset.policy, document.activeElement.className] : null;
@@ -224,9 +224,10 @@ export const attention = (model) => {
     }
     root.replaceChildren(el("ul", { class: "attention" },
       found.filter((bucket) => bucket.severity === "EXHAUSTED").slice(0, 50).map(line),
-      stale.map((state) => el("li", { class: "CRITICAL" }, badge("CRITICAL", "?", text("unknown")),
+      stale.map((state) => el("li", { class: "CRITICAL", "data-policy": `stale ${state.participant}` }, badge("CRITICAL", "?", text("unknown")),
         el("span", { class: "what wide" }, el("strong", { text: text("participant", { participant: state.participant }) }),
-          el("small", { text: errorOf(state) ? text("pollError", { error: errorOf(state) }) : text("stale") })))),
+          el("small", { text: errorOf(state) ? text("pollError", { error: errorOf(state) }) : text("stale") })),
+        actions(model, state.participant, undefined, "CRITICAL", state.stale_alert))),
       found.filter((bucket) => bucket.severity !== "EXHAUSTED").slice(0, 50).map(line)),
       found.length > 50 ? el("p", { class: "muted", text: text("andMore", { count: number(found.length - 50) }) }) : "");
     if (focused?.[0]) {

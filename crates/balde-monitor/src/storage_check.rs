@@ -8,7 +8,7 @@ use std::time::Duration;
 use balde::Backoff;
 use tokio::time::{sleep, timeout};
 
-use crate::alert::{Event, StorageAlert};
+use crate::alert::Event;
 use crate::cycle::{Cycle, Unstored};
 use crate::history::{Failure, History, HistoryError, RoutedEvent, WITHOUT_STORAGE};
 use crate::status::Status;
@@ -54,7 +54,6 @@ pub(crate) struct StorageCheck {
     cycle: Cycle,
     status: Arc<Status>,
     timing: StorageTiming,
-    alert: StorageAlert,
     /// Events about the database that the database has not recorded yet.
     unrecorded: Vec<Event>,
     last_logged_us: Option<u64>,
@@ -62,12 +61,10 @@ pub(crate) struct StorageCheck {
 
 impl StorageCheck {
     pub(crate) fn new(cycle: Cycle, status: Arc<Status>, timing: StorageTiming) -> Self {
-        let now_us = cycle.components().time.now_us();
         Self {
             cycle,
             status,
             timing,
-            alert: StorageAlert::new(now_us),
             unrecorded: Vec::new(),
             last_logged_us: None,
         }
@@ -218,9 +215,11 @@ impl StorageCheck {
             remind_every_us,
         );
         let now_us = self.now_us();
-        let event = self
-            .alert
-            .failing(failure.since_us, &failure.cause, now_us, timing);
+        let silences = self.cycle.remembered_silences();
+        let mut alert = self.cycle.storage_alert();
+        let (since_us, cause) = (failure.since_us, &failure.cause);
+        let event = alert.failing(since_us, cause, now_us, timing, &silences);
+        drop(alert);
         if let Some(event) = event {
             self.send(event);
         }
@@ -235,7 +234,8 @@ impl StorageCheck {
             failed_for_s = now_us.saturating_sub(since_us) / 1_000_000,
             "the database accepts writes again; everything that was kept in memory is stored"
         );
-        if let Some(event) = self.alert.recovered(now_us) {
+        let recovered = self.cycle.storage_alert().recovered(now_us);
+        if let Some(event) = recovered {
             let components = self.cycle.components();
             let routed = vec![components.sink_directory.route_to_all(event.clone())];
             // By the outbox if possible, which survives a crash. What a standby monitor has sent from

@@ -19,7 +19,7 @@ pub use engine::{
 #[cfg(feature = "http")]
 pub use http_headers::HttpHeaders;
 #[cfg(feature = "tower")]
-pub use layer::{PolicyLayer, PolicyService, ResponseFuture};
+pub use layer::{PolicyLayer, PolicyRules};
 pub use path::{DotSegments, PathError, PathRules, Permission};
 pub use policy::{
     ADMISSION_DEFAULT, ByVariant, COST_MAX, Condition, Credit, FlagRule, Flags, Headers, KeyError,

@@ -242,7 +242,7 @@ fn bulk_jobs() {
     run(
         "docs/for-bulk-jobs.md",
         session,
-        &[&all_pass, "ENTRIES_READ_PARTICIPANT_ANTISCAN"],
+        &[&all_pass, "ENTRIES_READ_PARTICIPANT_ANTISCAN", ""],
     );
 }
 

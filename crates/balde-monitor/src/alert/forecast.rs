@@ -47,7 +47,7 @@ pub(super) fn evaluate(
         }
         (None, Some((us, confidence))) if us <= within_us => {
             let severity = severity_by_time_left(us, rule);
-            let silence = transition.silence(severity);
+            let silence = transition.forecast_silence(severity);
             let episode = transition.state.sequence;
             transition.state.forecast = Some(Forecast {
                 episode,
@@ -65,7 +65,7 @@ pub(super) fn evaluate(
         // Hysteresis, as for levels: an open forecast stays open until twice the time.
         (Some(open), Some((us, confidence))) if us <= within_us.saturating_mul(2) => {
             let severity = severity_by_time_left(us, rule).max(open.severity);
-            let silence = transition.silence(severity);
+            let silence = transition.forecast_silence(severity);
             // It was made during a silence that has ended, or there is less time left now.
             let is_unsilenced = !open.is_notified && silence.is_none();
             let is_news = is_unsilenced || severity > open.severity;
@@ -117,7 +117,7 @@ fn severity_by_time_left(us: u64, rule: &AlertRule) -> Severity {
 
 /// Closes the open forecast, if there is one.
 pub(super) fn close(transition: &mut Transition<'_>, result: ForecastResult) {
-    let Some(open) = transition.state.forecast.take() else {
+    let Some(open) = transition.state.forecast else {
         return;
     };
     // It goes to every sink that got the forecast.
@@ -127,8 +127,9 @@ pub(super) fn close(transition: &mut Transition<'_>, result: ForecastResult) {
     } else {
         // The forecast was never sent, so its end is not sent either, also after the silence.
         let ended = || Some(ENDED_SILENCE.to_owned());
-        transition.silence(severity).or_else(ended)
+        transition.forecast_silence(severity).or_else(ended)
     };
+    transition.state.forecast = None;
     let kind = EventKind::ForecastOver { result };
     transition.emit(kind, severity, silence, "forecast", open.episode);
 }

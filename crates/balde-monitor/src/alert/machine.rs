@@ -52,6 +52,13 @@ pub fn resolve(state: &AlertState, reason: ResolveReason, now_us: u64) -> (Alert
     (transition.state, transition.events)
 }
 
+/// Closes the open forecast of a bucket, and nothing else.
+pub(super) fn close_forecast(state: &AlertState, now_us: u64) -> (AlertState, Vec<Event>) {
+    let mut transition = Transition::new(state, now_us, &[]);
+    forecast::close(&mut transition, ForecastResult::Averted);
+    (transition.state, transition.events)
+}
+
 fn evaluate_level(transition: &mut Transition<'_>, assessment: &Assessment<'_>, rule: &AlertRule) {
     let sample = assessment.sample();
     let (level, limit, taken_us) = (sample.level(), sample.limit(), sample.taken_us());

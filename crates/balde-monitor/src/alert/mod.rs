@@ -8,6 +8,7 @@
 mod event;
 mod forecast;
 mod machine;
+mod open;
 mod operator;
 mod route;
 mod rule;
@@ -19,7 +20,8 @@ mod transition;
 
 pub use event::{Event, EventKind, ForecastResult, MONITOR, ResolveReason, Via};
 pub use machine::{evaluate, resolve, resolve_vanished};
-pub use operator::{acknowledged, close, silence_ended, silenced, unacknowledged};
+pub use open::OpenAlert;
+pub use operator::{acknowledged, close, close_stale, silence_ended, silenced, unacknowledged};
 pub use route::{Routes, SinkClass};
 pub use rule::{AlertRule, AlertRules, StalenessRule};
 pub use silence::{SILENCE_MAX_US, Silence, SilenceError};

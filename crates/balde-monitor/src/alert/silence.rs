@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::state::AlertState;
+use super::open::OpenAlert;
 use crate::severity::Severity;
 
 /// The longest silence: 30 days. Alerts that are unwanted for longer need other thresholds.
@@ -59,24 +59,22 @@ impl Silence {
         })
     }
 
-    /// Acknowledges the open alert of a bucket: its reminders are not sent until it gets worse, is
-    /// over, or [`SILENCE_MAX_US`] have passed. Other alerts of the bucket are not covered, nor is
-    /// the next one.
-    ///
-    /// `None` if the bucket has no open alert.
-    pub fn acknowledgement(alert: &AlertState, by: impl Into<String>, now_us: u64) -> Option<Self> {
-        let episode = alert.open_episode()?;
+    /// Acknowledges an open alert: its reminders are not sent until it gets worse, is over, or
+    /// [`SILENCE_MAX_US`] have passed. Other alerts of the bucket or participant are not covered, nor
+    /// is the next one.
+    pub fn acknowledgement(alert: &OpenAlert, by: impl Into<String>, now_us: u64) -> Self {
+        let episode = alert.episode.clone();
         let by = by.into();
-        Some(Self {
+        Self {
             id: format!("acknowledged/{episode}"),
-            participant: Some(alert.bucket.participant().to_owned()),
-            policy: Some(alert.bucket.policy().to_owned()),
+            participant: Some(alert.participant.clone()),
+            policy: alert.policy.clone(),
             up_to: alert.severity,
             from_us: now_us,
             until_us: now_us.saturating_add(SILENCE_MAX_US),
             by: Some(by.clone()),
             acknowledged: Some(Acknowledged { episode, by }),
-        })
+        }
     }
 
     /// The episode that this silence acknowledges; `None` for any other silence.

@@ -95,7 +95,7 @@ pub fn check_staleness(
         let severity = rule.changed_severity;
         for change in changes {
             let group = transition.state.sequence;
-            let silence = transition.silence(severity);
+            let silence = transition.silence(None, severity);
             let kind = EventKind::Changed(change.clone());
             transition.emit(kind, severity, silence, "change", group);
         }
@@ -112,15 +112,17 @@ pub fn check_staleness(
     match (freshness, transition.state.stale) {
         (Freshness::Fresh, None) => {}
         (Freshness::Fresh, Some(open)) => {
+            let episode = transition.state.open_episode();
+            let silence = transition.silence(episode.as_deref(), severity);
+            let silence = silence.filter(|_| !open.is_notified);
             transition.state.stale = None;
-            let silence = transition.silence(severity).filter(|_| !open.is_notified);
             let kind = EventKind::Fresh {
                 newest_us: known_us,
             };
             transition.emit(kind, severity, silence, "stale", open.episode);
         }
         (Freshness::Stale { .. }, None) => {
-            let silence = transition.silence(severity);
+            let silence = transition.silence(None, severity);
             let group = transition.state.sequence;
             transition.state.stale = Some(Staleness {
                 episode: group,
@@ -138,7 +140,9 @@ pub fn check_staleness(
             let is_due = rule
                 .remind_every_us
                 .is_some_and(|us| waited_us >= us.max(1));
-            if (is_due || !open.is_notified) && transition.silence(severity).is_none() {
+            let episode = transition.state.open_episode();
+            let silence = transition.silence(episode.as_deref(), severity);
+            if (is_due || !open.is_notified) && silence.is_none() {
                 transition.state.stale = Some(Staleness {
                     is_notified: true,
                     notified_us: now_us,
@@ -186,13 +190,14 @@ struct Transition<'a> {
 }
 
 impl Transition<'_> {
-    fn silence(&self, severity: Severity) -> Option<String> {
+    /// The id of the silence that covers a severity now, or of the acknowledgement of an episode.
+    fn silence(&self, episode: Option<&str>, severity: Severity) -> Option<String> {
         let participant = &self.state.participant;
         covering(
             self.silences,
             participant,
             None,
-            None,
+            episode,
             severity,
             self.now_us,
         )

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::event::episode;
 use crate::analyse::Assessment;
 use crate::sample::BucketId;
 use crate::severity::Severity;
@@ -98,13 +97,6 @@ impl AlertState {
             capacity: None,
             recovery_us: None,
         }
-    }
-
-    /// The key that the events of the open alert have in common; `None` if the severity is NORMAL.
-    pub fn open_episode(&self) -> Option<String> {
-        let subject = format!("{}/{}", self.bucket.participant(), self.bucket.policy());
-        (self.severity > Severity::Normal)
-            .then(|| episode(&subject, self.epoch_us, self.episode, "level"))
     }
 
     /// Returns true if the assessment is of this bucket and has not been evaluated yet.

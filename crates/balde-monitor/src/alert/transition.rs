@@ -64,11 +64,19 @@ impl<'a> Transition<'a> {
         self.emit(kind, severity, silence, "level", group);
     }
 
-    /// Returns the id of the silence that covers a severity of this bucket now.
+    /// Returns the id of the silence that covers a severity of this bucket's level now.
     pub(super) fn silence(&self, severity: Severity) -> Option<String> {
+        self.silence_of(self.state.open_episode(), severity)
+    }
+
+    /// Returns the id of the silence that covers a severity of this bucket's forecast now.
+    pub(super) fn forecast_silence(&self, severity: Severity) -> Option<String> {
+        self.silence_of(self.state.forecast_episode(), severity)
+    }
+
+    fn silence_of(&self, episode: Option<String>, severity: Severity) -> Option<String> {
         let bucket = &self.state.bucket;
         let policy = Some(bucket.policy());
-        let episode = self.state.open_episode();
         covering(
             self.silences,
             bucket.participant(),

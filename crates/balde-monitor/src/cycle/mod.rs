@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::alert::{
-    self, AlertRules, Event, EventKind, ResolveReason, Routes, Silence, StalenessRule,
+    self, AlertRules, Event, EventKind, ResolveReason, Routes, Silence, StalenessRule, StorageAlert,
 };
 use crate::analyse::{Assessment, SettingsByPolicy};
 use crate::delivery::{DeliverySummary, Dispatcher};
@@ -36,6 +36,7 @@ use answers::Answers;
 use balde::Backoff;
 use memory::Memory;
 use operator::UnstoredChanges;
+use parking_lot::Mutex;
 use pending::PendingPolls;
 
 pub(crate) use operator::Stored;
@@ -82,17 +83,20 @@ pub struct Cycle {
     memory: Arc<Memory>,
     answers: Arc<Answers>,
     changes: Arc<UnstoredChanges>,
+    storage_alert: Arc<Mutex<StorageAlert>>,
 }
 
 impl Cycle {
     /// Creates a cycle from its components.
     pub fn new(components: Components) -> Self {
+        let storage_alert = StorageAlert::new(components.time.now_us());
         Self {
             components: Arc::new(components),
             pending: Arc::default(),
             memory: Arc::default(),
             answers: Arc::default(),
             changes: Arc::default(),
+            storage_alert: Arc::new(Mutex::new(storage_alert)),
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{Components, Cycle};
-use crate::alert::{self, Event, Silence, Via};
+use crate::alert::{self, Event, OpenAlert, Silence, StorageAlert, Via};
 use crate::history::{
     HistoryError, ParticipantState, RoutedEvent, SILENCES_MAX, SilenceChange, StateUpdate,
 };
@@ -136,8 +136,41 @@ impl Cycle {
         Ok(silences)
     }
 
-    /// Closes the open alert of a bucket, because somebody closed it elsewhere. Returns false if the
-    /// episode is over.
+    /// The state of the alert about the database.
+    pub(crate) fn storage_alert(&self) -> parking_lot::MutexGuard<'_, StorageAlert> {
+        self.storage_alert.lock()
+    }
+
+    /// The silences as they were last read or changed, without asking the database.
+    pub(crate) fn remembered_silences(&self) -> Vec<Silence> {
+        self.memory.silences()
+    }
+
+    /// The first open alert whose episode is meant: of a bucket's level, a forecast, stale data, or the
+    /// database.
+    pub(crate) async fn find_open_alert(
+        &self,
+        is_meant: impl Fn(&str) -> bool,
+    ) -> Result<Option<OpenAlert>, HistoryError> {
+        let is_meant = |alert: &OpenAlert| is_meant(&alert.episode);
+        let about_storage = self.storage_alert().open_alert();
+        if let Some(alert) = about_storage.filter(is_meant) {
+            return Ok(Some(alert));
+        }
+        let components = self.components();
+        for participant in components.sources.keys() {
+            let (state, _) = self.snapshot(participant).await?;
+            let stale = state.staleness.open_alert(&components.staleness);
+            let of_buckets = state.alerts.iter().flat_map(|alert| alert.open_alerts());
+            if let Some(alert) = stale.into_iter().chain(of_buckets).find(is_meant) {
+                return Ok(Some(alert));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Closes an open alert, because somebody closed it elsewhere. Returns false if the episode is
+    /// over, and for the alert about the database, which is over when the database is back.
     pub(crate) async fn close_alert(
         &self,
         participant: &str,
@@ -174,13 +207,20 @@ impl Cycle {
         via: Via,
         now_us: u64,
     ) -> Option<StateUpdate> {
-        let mut alerts = state.alerts.iter();
-        let open = alerts.find(|alert| alert.open_episode().as_deref() == Some(episode))?;
-        let (closed, events) = alert::close(open, by, via, now_us);
+        let rule = &self.components.staleness;
+        let stale = alert::close_stale(&state.staleness, episode, by, via, now_us, rule);
+        let (staleness, alerts, events) = if let Some((staleness, events)) = stale {
+            (staleness, Vec::new(), events)
+        } else {
+            let mut alerts = state.alerts.iter();
+            let closed = alerts.find_map(|open| alert::close(open, episode, by, via, now_us));
+            let (closed, events) = closed?;
+            (state.staleness, vec![closed], events)
+        };
         Some(StateUpdate {
             version: state.version,
-            staleness: state.staleness,
-            alerts: vec![closed],
+            staleness,
+            alerts,
             events: events.into_iter().map(|event| self.route(event)).collect(),
         })
     }

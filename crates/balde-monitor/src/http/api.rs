@@ -11,9 +11,10 @@ use serde_json::json;
 
 use super::App;
 use super::access::Caller;
-use super::view::{StorageFailureView, View};
+use super::view::{AcknowledgedView, StorageFailureView, View};
+use crate::alert::Silence;
 use crate::cycle::Components;
-use crate::history::{Backlog, EventFilter, HistoryError, Series, WITHOUT_STORAGE};
+use crate::history::{Backlog, EventFilter, HistoryError, Incident, Series, WITHOUT_STORAGE};
 use crate::sample::{BucketId, Sample};
 use crate::severity::Severity;
 use crate::source::{GatewayReport, Source};
@@ -241,10 +242,36 @@ pub(super) async fn incidents(
     if let Some(stored) = &stored {
         app.0.recent.remember_incidents(stored);
     }
-    Ok(stored_or(stored, || {
+    let silences = app.0.cycle.silences().await;
+    let views = |incidents: Vec<Incident>| -> Vec<IncidentView> {
+        let incidents = incidents.into_iter();
+        let views = incidents.map(|incident| IncidentView::new(incident, &silences));
+        views.collect()
+    };
+    Ok(stored_or(stored.map(views), || {
         let unstored = app.0.cycle.unstored_events();
-        app.0.recent.incidents(&unstored, rows)
+        views(app.0.recent.incidents(&unstored, rows))
     }))
+}
+
+/// An incident, and who works on it.
+#[derive(Serialize)]
+struct IncidentView {
+    #[serde(flatten)]
+    incident: Incident,
+    /// The acknowledgement of an open incident.
+    acknowledged: Option<AcknowledgedView>,
+}
+
+impl IncidentView {
+    fn new(incident: Incident, silences: &[Silence]) -> Self {
+        let is_open = incident.closed_us.is_none();
+        let acknowledged = AcknowledgedView::of(silences, &incident.episode);
+        Self {
+            acknowledged: acknowledged.filter(|_| is_open),
+            incident,
+        }
+    }
 }
 
 #[derive(Deserialize)]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::App;
 use super::access::{Caller, NAME_BYTES_MAX, Role};
 use super::api::{ApiError, severity};
-use crate::alert::{self, AlertState, Event, Silence, Via};
+use crate::alert::{self, Event, OpenAlert, Silence, Via};
 use crate::cycle::Stored;
 use crate::history::SilenceChange;
 
@@ -194,48 +194,25 @@ pub(super) async fn end_silence(
 }
 
 impl App {
-    /// The alert of a bucket that has an open episode.
-    pub(super) async fn open_alert(&self, episode: &str) -> Result<AlertState, ApiError> {
-        let found = self.find_alert(|open| open == episode).await?;
+    /// The alert whose episode is open.
+    pub(super) async fn open_alert(&self, episode: &str) -> Result<OpenAlert, ApiError> {
+        let found = self.0.cycle.find_open_alert(|open| open == episode).await?;
         found.ok_or_else(|| {
-            let detail = "no open alert of a bucket has this episode; it may be over";
+            let detail = "no open alert has this episode; it may be over";
             ApiError::new(StatusCode::NOT_FOUND, detail)
         })
-    }
-
-    /// The first alert of a bucket whose open episode is so.
-    pub(super) async fn find_alert(
-        &self,
-        is_meant: impl Fn(&str) -> bool,
-    ) -> Result<Option<AlertState>, ApiError> {
-        for participant in self.0.cycle.components().sources.keys() {
-            let (state, _) = self.0.cycle.snapshot(participant).await?;
-            let mut alerts = state.alerts.into_iter();
-            let is_meant = |alert: &AlertState| {
-                let episode = alert.open_episode();
-                episode.is_some_and(|episode| is_meant(&episode))
-            };
-            if let Some(alert) = alerts.find(is_meant) {
-                return Ok(Some(alert));
-            }
-        }
-        Ok(None)
     }
 
     /// Acknowledges an alert. One that is acknowledged already stays so, by whoever was last.
     pub(super) async fn acknowledge(
         &self,
-        alert: &AlertState,
+        alert: &OpenAlert,
         by: &str,
         via: Option<Via>,
     ) -> Result<(Silence, Stored), ApiError> {
         let now_us = self.0.cycle.components().time.now_us();
         let silence = Silence::acknowledgement(alert, by, now_us);
         let event = alert::acknowledged(alert, by, via, now_us);
-        let (Some(silence), Some(event)) = (silence, event) else {
-            let detail = "the alert is over";
-            return Err(ApiError::new(StatusCode::NOT_FOUND, detail));
-        };
         let change = SilenceChange::Add(silence.clone());
         let stored = self.change(change, event).await?;
         Ok((silence, stored))
@@ -244,20 +221,18 @@ impl App {
     /// Takes an acknowledgement back. Returns false if there is none.
     pub(super) async fn unacknowledge(
         &self,
-        alert: &AlertState,
+        alert: &OpenAlert,
         by: &str,
         via: Option<Via>,
     ) -> Result<bool, ApiError> {
         let now_us = self.0.cycle.components().time.now_us();
         let silences = self.0.cycle.silences().await;
-        let episode = alert.open_episode();
-        let acknowledgement = silences.iter().find(|silence| {
-            episode.is_some() && silence.acknowledged_episode() == episode.as_deref()
-        });
-        let event = alert::unacknowledged(alert, by, via, now_us);
-        let (Some(silence), Some(event)) = (acknowledgement, event) else {
+        let is_of_alert =
+            |silence: &&Silence| silence.acknowledged_episode() == Some(&alert.episode);
+        let Some(silence) = silences.iter().find(is_of_alert) else {
             return Ok(false);
         };
+        let event = alert::unacknowledged(alert, by, via, now_us);
         let change = SilenceChange::End {
             id: silence.id().to_owned(),
             at_us: now_us,

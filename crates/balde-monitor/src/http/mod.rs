@@ -36,8 +36,8 @@ use crate::status::Status;
 
 pub use access::{Access, AuthenticatingProxy, Role};
 pub use view::{
-    AcknowledgedView, BucketView, BurnRateView, ForecastView, ParticipantView, RECENT_MAX,
-    SilencedView, StorageFailureView, View,
+    AcknowledgedView, BucketView, BurnRateView, ForecastView, OpenAlertView, ParticipantView,
+    RECENT_MAX, SilencedView, StorageFailureView, View,
 };
 
 /// How long a view is cached for all clients.

@@ -4,7 +4,7 @@
 //! |--|--|
 //! | `incident.acknowledged` | the alert is acknowledged by that person |
 //! | `incident.unacknowledged` | the acknowledgement is taken back |
-//! | `incident.resolved` | the alert is closed; if the level is still low, the next sample raises a new one |
+//! | `incident.resolved` | the alert is closed; if its cause is still there, the next check raises a new one |
 //!
 //! What the monitor itself has caused in `PagerDuty` comes back without a person, and is ignored.
 
@@ -153,7 +153,8 @@ async fn process(app: &App, event: &WebhookEvent) -> Result<StatusCode, ApiError
     let (true, true, Some(key)) = (is_used, is_by_somebody, key) else {
         return Ok(StatusCode::ACCEPTED);
     };
-    let found = app.find_alert(|episode| dedup_key(episode) == key).await?;
+    let is_meant = |episode: &str| dedup_key(episode) == key;
+    let found = app.0.cycle.find_open_alert(is_meant).await?;
     let Some(alert) = found else {
         // Of another monitor, or over.
         return Ok(StatusCode::ACCEPTED);
@@ -169,10 +170,9 @@ async fn process(app: &App, event: &WebhookEvent) -> Result<StatusCode, ApiError
             app.unacknowledge(&alert, &by, Some(via)).await?;
         }
         _ => {
-            let participant = alert.bucket.participant();
-            let episode = alert.open_episode().unwrap_or_default();
+            let (participant, episode) = (&alert.participant, &alert.episode);
             let cycle = &app.0.cycle;
-            cycle.close_alert(participant, &episode, &by, via).await?;
+            cycle.close_alert(participant, episode, &by, via).await?;
             app.forget_view().await;
         }
     }

@@ -40,6 +40,27 @@ pub struct StorageFailureView {
     pub unstored_events: usize,
     /// The acknowledgements and silences of operators that wait in memory.
     pub unstored_changes: usize,
+    /// The open alert about that; `None` before it is raised.
+    pub alert: Option<OpenAlertView>,
+}
+
+/// An open alert that is not about one bucket.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct OpenAlertView {
+    /// The episode, by which it is acknowledged.
+    pub episode: String,
+    /// Who acknowledged it, and when.
+    pub acknowledged: Option<AcknowledgedView>,
+}
+
+impl OpenAlertView {
+    fn new(silences: &[Silence], episode: String) -> Self {
+        Self {
+            acknowledged: AcknowledgedView::of(silences, &episode),
+            episode,
+        }
+    }
 }
 
 /// The current state of one participant.
@@ -54,6 +75,8 @@ pub struct ParticipantView {
     pub last_poll_us: Option<u64>,
     /// Whether the newest poll is too old to be trusted.
     pub is_stale: bool,
+    /// The open alert about that.
+    pub stale_alert: Option<OpenAlertView>,
     /// The buckets, in alphabetical order of their policies.
     pub buckets: Vec<BucketView>,
 }
@@ -88,7 +111,8 @@ pub struct BucketView {
     pub since_us: u64,
     /// Whether a predicted alert is open.
     pub is_predicted: bool,
-    /// The episode of its open alert, by which it is acknowledged; `None` if no alert is open.
+    /// The episode of its open alert, by which it is acknowledged: that about the level, or else the
+    /// forecast. `None` if no alert is open.
     pub episode: Option<String>,
     /// Who acknowledged the open alert, and when.
     pub acknowledged: Option<AcknowledgedView>,
@@ -126,7 +150,7 @@ pub struct AcknowledgedView {
 }
 
 impl AcknowledgedView {
-    fn of(silences: &[Silence], episode: &str) -> Option<Self> {
+    pub(super) fn of(silences: &[Silence], episode: &str) -> Option<Self> {
         silences.iter().find_map(|silence| {
             let by = silence.acknowledged_by(episode)?.to_owned();
             let at_us = silence.from_us();
@@ -227,12 +251,15 @@ impl StorageFailureView {
     pub(super) fn of(cycle: &Cycle) -> Option<Self> {
         let failure = cycle.components().history.health().failure()?;
         let unstored = cycle.unstored();
+        let alert = cycle.storage_alert().open_alert();
+        let silences = cycle.remembered_silences();
         Some(Self {
             since_us: failure.since_us,
             cause: failure.cause,
             unstored_polls: unstored.polls,
             unstored_events: unstored.events,
             unstored_changes: unstored.changes,
+            alert: alert.map(|alert| OpenAlertView::new(&silences, alert.episode)),
         })
     }
 }
@@ -251,6 +278,7 @@ impl ParticipantView {
             category: self.category.clone(),
             last_poll_us: self.last_poll_us,
             is_stale: self.is_stale,
+            stale_alert: self.stale_alert.clone(),
             buckets: Vec::new(),
         }
     }
@@ -262,6 +290,7 @@ impl ParticipantView {
             category: None,
             last_poll_us: None,
             is_stale: true,
+            stale_alert: None,
             buckets: Vec::new(),
         }
     }
@@ -287,6 +316,7 @@ async fn participant_view(
         let recent = recent(&findings, assessment.sample(), now_us);
         BucketView::of(assessment, alert, silences, recent, now_us)
     };
+    let stale_episode = state.staleness.open_episode();
     Ok(ParticipantView {
         participant: participant.to_owned(),
         category: assessments
@@ -295,6 +325,7 @@ async fn participant_view(
         last_poll_us: newest_us,
         // A participant that its source refuses is stale before that time.
         is_stale: state.staleness.stale.is_some() || matches!(freshness, Freshness::Stale { .. }),
+        stale_alert: stale_episode.map(|episode| OpenAlertView::new(silences, episode)),
         buckets: assessments.iter().map(bucket).collect(),
     })
 }
@@ -340,7 +371,8 @@ impl BucketView {
                 is_upper_bound: burn.is_upper_bound(),
             });
         let full = assessment.time_to_full();
-        let episode = alert.and_then(AlertState::open_episode);
+        let episode =
+            alert.and_then(|alert| alert.open_episode().or_else(|| alert.forecast_episode()));
         Self {
             policy: sample.bucket().policy().to_owned(),
             level: sample.level(),

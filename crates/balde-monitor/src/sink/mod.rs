@@ -37,7 +37,7 @@ pub use http::{HttpSettings, RESPONSE_BYTES_MAX, TIMEOUT_DEFAULT, TIMEOUT_MAX};
 pub use incident::{IncidentWebhook, incident_body};
 pub use kafka::{KafkaSettings, KafkaTopic, SaslMechanism};
 pub use log::LogSink;
-pub use opsgenie::{OPSGENIE_URL, Opsgenie, opsgenie_body, opsgenie_close_body};
+pub use opsgenie::{OPSGENIE_URL, Opsgenie, opsgenie_action, opsgenie_action_body, opsgenie_body};
 pub use pager_duty::{
     DEDUP_KEY_MAX, PAGER_DUTY_URL, PagerDuty, SUMMARY_MAX, dedup_key, pager_duty_body,
 };

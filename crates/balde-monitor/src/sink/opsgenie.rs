@@ -9,7 +9,7 @@ use super::http::{Call, HttpEndpoint, HttpSettings, Reply};
 use super::secret::Secret;
 use super::shorten::{cut, short_key};
 use super::text::{Wording, current_severity, rfc3339};
-use crate::alert::{Event, SinkClass};
+use crate::alert::{Event, EventKind, SinkClass};
 use crate::history::OutboxMessage;
 use crate::severity::Severity;
 
@@ -22,10 +22,11 @@ const ALIAS_MAX: usize = 512;
 const DESCRIPTION_MAX: usize = 15_000;
 const ENTITY_MAX: usize = 512;
 const NOTE_MAX: usize = 25_000;
+const USER_MAX: usize = 100;
 
 const SOURCE: &str = "balde monitor";
 
-/// Creates and closes alerts of an Opsgenie integration.
+/// Creates, acknowledges and closes alerts of an Opsgenie integration.
 ///
 /// ```
 /// use balde_monitor::sink::{HttpSettings, Opsgenie, Sink};
@@ -73,9 +74,11 @@ impl Opsgenie {
         wording: &Wording,
     ) -> Result<(), SendError> {
         let event = &message.event;
-        let (url, body) = if event.kind.is_end() {
-            let url = close_url(self.endpoint.url(), &short_key(&event.episode, ALIAS_MAX));
-            (url, opsgenie_close_body(event, wording))
+        let action = opsgenie_action(&event.kind);
+        let (url, body) = if let Some(action) = action {
+            let alias = short_key(&event.episode, ALIAS_MAX);
+            let url = action_url(self.endpoint.url(), &alias, action);
+            (url, opsgenie_action_body(event, wording))
         } else {
             let body = opsgenie_body(event, message.class, wording);
             (self.endpoint.url().clone(), body)
@@ -85,7 +88,7 @@ impl Opsgenie {
             &format!("GenieKey {}", self.api_key.reveal()),
         );
         let reply = self.endpoint.call(call, now_us).await?;
-        if reply.is_success() || (event.kind.is_end() && is_unknown_alert(&reply)) {
+        if reply.is_success() || (action.is_some() && is_unknown_alert(&reply)) {
             return Ok(());
         }
         Err(self
@@ -132,26 +135,43 @@ pub fn opsgenie_body(event: &Event, class: SinkClass, wording: &Wording) -> Valu
     })
 }
 
-/// Returns the body that closes the alert of an episode.
-pub fn opsgenie_close_body(event: &Event, wording: &Wording) -> Value {
+/// Returns what an event does to the alert that its episode has in Opsgenie, as the last part of the
+/// URL; `None` if it creates or updates the alert.
+pub const fn opsgenie_action(kind: &EventKind) -> Option<&'static str> {
+    match kind {
+        EventKind::Acknowledged { .. } => Some("acknowledge"),
+        EventKind::Unacknowledged { .. } => Some("unacknowledge"),
+        kind if kind.is_end() => Some("close"),
+        _ => None,
+    }
+}
+
+/// Returns the body of an action: who did it, and what it means.
+pub fn opsgenie_action_body(event: &Event, wording: &Wording) -> Value {
+    let user = match &event.kind {
+        EventKind::Acknowledged { by, .. }
+        | EventKind::Unacknowledged { by, .. }
+        | EventKind::Closed { by, .. } => by,
+        _ => SOURCE,
+    };
     json!({
         "source": SOURCE,
-        "user": SOURCE,
+        "user": cut(user, USER_MAX),
         "note": cut(&wording.description(event), NOTE_MAX),
     })
 }
 
-fn close_url(alerts: &Url, alias: &str) -> Url {
+fn action_url(alerts: &Url, alias: &str, action: &str) -> Url {
     let mut url = alerts.clone();
     if let Ok(mut segments) = url.path_segments_mut() {
-        segments.pop_if_empty().push(alias).push("close");
+        segments.pop_if_empty().push(alias).push(action);
     }
     url.query_pairs_mut().append_pair("identifierType", "alias");
     url
 }
 
 /// Returns true if Opsgenie itself, not a proxy or another path, says that there is no such alert:
-/// what does not exist need not be closed.
+/// what does not exist need be neither closed nor acknowledged.
 fn is_unknown_alert(reply: &Reply) -> bool {
     let body: Option<Value> = serde_json::from_slice(&reply.body).ok();
     reply.status == 404 && body.is_some_and(|body| body["requestId"].is_string())
@@ -196,7 +216,6 @@ fn entity(event: &Event) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alert::EventKind;
     use crate::sink::text::tests::event;
 
     #[test]
@@ -213,7 +232,7 @@ mod tests {
         assert_eq!(body["details"]["tokens_left"], "0");
         let url = Url::parse("https://api.eu.opsgenie.com/v2/alerts").unwrap();
         assert_eq!(
-            close_url(&url, &event.episode).as_str(),
+            action_url(&url, &event.episode, "close").as_str(),
             "https://api.eu.opsgenie.com/v2/alerts/12345678%2FENTRIES_WRITE%2F7%2Flevel-2/close\
              ?identifierType=alias"
         );

@@ -164,18 +164,21 @@ pub fn description(event: &Event) -> String {
 fn by_operator(event: &Event, subject: &str, left: &str, at: &str) -> String {
     let place = event.kind.via().map(|via| format!(" in {}", via.name()));
     let place = place.unwrap_or_default();
+    // Only a bucket has tokens.
+    let left = event.policy.as_ref().map(|_| format!(" {left}"));
+    let left = left.unwrap_or_default();
     match &event.kind {
         EventKind::Acknowledged { by, .. } => format!(
-            "{by} acknowledged the alert{place} at {at}: {subject}. {left} There are no reminders \
+            "{by} acknowledged the alert{place} at {at}: {subject}.{left} There are no reminders \
              until it gets worse or is over."
         ),
         EventKind::Unacknowledged { by, .. } => format!(
-            "{by} took back the acknowledgement{place} at {at}: {subject}. {left} Reminders are \
+            "{by} took back the acknowledgement{place} at {at}: {subject}.{left} Reminders are \
              sent again."
         ),
         EventKind::Closed { from, by, .. } => format!(
-            "{by} closed the alert{place} at {at}: {subject}, which was {from}. {left} If it is \
-             still low, the next sample raises a new alert."
+            "{by} closed the alert{place} at {at}: {subject}, which was {from}.{left} If its cause \
+             is still there, the next check raises a new alert."
         ),
         EventKind::Silenced {
             by,
@@ -303,6 +306,7 @@ fn title_subject(event: &Event) -> String {
     let who = match &event.policy {
         Some(policy) => format!("{policy} of {}", event.participant),
         None if is_of_all(event) => "every participant".to_owned(),
+        None if event.participant == MONITOR => "the monitor's database".to_owned(),
         None => format!("participant {}", event.participant),
     };
     let left = counted(event)
@@ -335,6 +339,7 @@ fn subject(event: &Event) -> String {
         Some(policy) if is_of_all(event) => format!("Bucket {policy} of every participant"),
         Some(policy) => format!("Bucket {policy} of participant {}", event.participant),
         None if is_of_all(event) => "every participant".to_owned(),
+        None if event.participant == MONITOR => "the monitor's database".to_owned(),
         None => format!("participant {}", event.participant),
     }
 }

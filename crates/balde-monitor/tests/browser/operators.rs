@@ -5,7 +5,7 @@ use sqlx::{ConnectOptions as _, Connection as _};
 
 use crate::PAGES;
 use crate::driver::{Browser, Options};
-use crate::live::Live;
+use crate::live::{BROKEN, Live};
 
 const ENTER: &str = "\u{e007}";
 
@@ -145,6 +145,63 @@ async fn an_alert_is_acknowledged_by_name_undone_and_silenced_in_portuguese() {
     acknowledge_undo_and_silence(&PORTUGUESE).await;
 }
 
+/// A participant whose gateway sends nonsense is stale after eleven minutes: that alert has no bucket,
+/// and is acknowledged like any other.
+async fn acknowledge_stale_data(language: &'static str, acknowledged: &str, said: &str) {
+    let options = Options {
+        language,
+        rebound_host: None,
+    };
+    let Some(browser) = Browser::start(options).await else {
+        return;
+    };
+    let live = Live::start().await;
+    browser.open(&live.url("")).await;
+    browser
+        .run("localStorage.setItem('balde-name', 'Ana Silva');", &[])
+        .await;
+    let li = format!(".attention li[data-policy='stale {BROKEN}']");
+    let stale = format!("document.querySelector(\"{li}\")");
+    let has = |root: &str, text: &str| format!("!!{root}?.innerText.includes({})", json!(text));
+    let button = |selector: &str| format!("!!{stale}?.querySelector('{selector}')");
+    browser.wait_until(&button(".acknowledge")).await;
+    browser.click(&format!("{li} .acknowledge")).await;
+    browser.wait_until(&has(&stale, acknowledged)).await;
+    browser.screenshot(&format!("stale-{language}")).await;
+    browser.click(&format!("{li} .undo")).await;
+    browser.wait_until(&button(".acknowledge")).await;
+
+    // On the page of incidents, too, where the alert says what it is about.
+    browser.open(&live.url("#/incidents")).await;
+    let card = format!(
+        "[...document.querySelectorAll('.incident')].find(card => card.querySelector('.acknowledge, .undo') && card.innerText.includes('{BROKEN}'))"
+    );
+    browser.wait_until(&has(&card, said)).await;
+    // The timeline names the first acknowledgement as well, so the buttons tell what holds.
+    let of_card = |selector: &str| format!("{card}?.querySelector('{selector}')");
+    for (button, then) in [(".acknowledge", ".undo"), (".undo", ".acknowledge")] {
+        browser.wait_until(&format!("!!{}", of_card(button))).await;
+        browser
+            .run(&format!("{}.click();", of_card(button)), &[])
+            .await;
+        browser.wait_until(&format!("!!{}", of_card(then))).await;
+        browser
+            .screenshot(&format!("incidents-{language}-{}", &then[1..]))
+            .await;
+    }
+    assert_eq!(browser.console_errors().await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stale_data_is_acknowledged_in_english() {
+    acknowledge_stale_data("en-US", "acknowledged by Ana Silva", "no new data about").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stale_data_is_acknowledged_in_portuguese() {
+    acknowledge_stale_data("pt-BR", "reconhecido por Ana Silva", "sem dados novos de").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_monitor_that_shows_nothing_to_strangers_asks_for_a_token() {
     let options = Options {
@@ -204,6 +261,14 @@ async fn an_acknowledgement_without_a_database_is_kept_and_the_page_says_so() {
     browser.wait_until(&says("reconhecido por Ana")).await;
     browser
         .wait_until(&says("reconhecimentos e silêncios esperam na memória"))
+        .await;
+    // The alert about the database itself, which lives in memory.
+    browser
+        .wait_until("!!document.querySelector('#problems .acknowledge')")
+        .await;
+    browser.click("#problems .acknowledge").await;
+    browser
+        .wait_until("document.querySelector('#problems').innerText.includes('reconhecido por Ana')")
         .await;
     browser.screenshot("operator-without-database").await;
     lock.close().await.unwrap();

@@ -2,7 +2,8 @@
 
 use balde_monitor::alert::{
     AlertRule, AlertState, Event, EventKind, ForecastResult, ResolveReason, Routes, Silence,
-    SinkClass, SourceAnswer, StalenessCheck, StalenessRule, check_staleness, evaluate,
+    SinkClass, SourceAnswer, StalenessCheck, StalenessRule, Via,
+    acknowledged as acknowledged_event, check_staleness, close, close_stale, evaluate,
     resolve_vanished,
 };
 use balde_monitor::analyse::{AnalysisSettings, Assessment, Change};
@@ -263,6 +264,89 @@ fn silence_from_the_other_side_is_an_alert() {
     let (stale, events) = at(&fresh, None, 90);
     assert_eq!(labels(&events), ["stale"]);
     assert_eq!(at(&stale, Some(73), 91).1, []);
+}
+
+#[test]
+fn stale_data_is_acknowledged_until_it_is_over_and_closed_from_elsewhere() {
+    let rule = StalenessRule::default();
+    let at = |check: &StalenessCheck, silences: &[Silence], minute: u64| {
+        let now_us = minute * MINUTE_US;
+        check_staleness(check, SourceAnswer::None, &[], now_us, &rule, silences)
+    };
+    let (stale, events) = at(&StalenessCheck::new("12345678", 0), &[], 12);
+    let open = stale.open_alert(&rule).unwrap();
+    assert_eq!(
+        (&open.episode, &open.policy),
+        (&events[0].episode, &None::<String>)
+    );
+    let acknowledged = [Silence::acknowledgement(&open, "Ana", 13 * MINUTE_US)];
+    let event = acknowledged_event(&open, "Ana", None, 13 * MINUTE_US);
+    assert_eq!(event.episode, open.episode);
+    assert!(Routes::default().sinks(&event).contains(&SinkClass::Page));
+    // No reminder while it is acknowledged; it is due as soon as that is taken back.
+    assert_eq!(at(&stale, &acknowledged, 72).1, []);
+    assert_eq!(labels(&at(&stale, &[], 72).1), ["still-stale"]);
+    // The end is sent in spite of it.
+    let answer = SourceAnswer::Poll {
+        taken_us: 80 * MINUTE_US,
+    };
+    let (_, over) = check_staleness(&stale, answer, &[], 80 * MINUTE_US, &rule, &acknowledged);
+    assert_eq!(labels(&over), ["fresh"]);
+    assert_eq!(over[0].silenced_by, None);
+    // Closed by a person elsewhere: the next check raises a new alert, which is not acknowledged.
+    let via = Via::PagerDuty;
+    let (closed, events) =
+        close_stale(&stale, &open.episode, "Rui", via, 90 * MINUTE_US, &rule).unwrap();
+    assert_eq!(labels(&events), ["closed"]);
+    assert_eq!(closed.open_alert(&rule), None);
+    let (_, events) = at(&closed, &acknowledged, 91);
+    assert_eq!(labels(&events), ["stale"]);
+    assert_eq!(events[0].silenced_by, None);
+    assert_ne!(events[0].episode, open.episode);
+    assert_eq!(
+        close_stale(&closed, &open.episode, "Rui", via, 92 * MINUTE_US, &rule),
+        None
+    );
+}
+
+#[test]
+fn a_forecast_is_acknowledged_apart_from_the_level() {
+    let mut evening = Evening::new();
+    evening.rule = evening.rule.with_confirmation(1, 5_000);
+    evening.sees(36_000, 0);
+    evening.sees(21_600, 1);
+    assert_eq!(labels(&evening.sees(14_000, 2)), ["predicted"]);
+    let open: Vec<_> = evening.alert.open_alerts().collect();
+    let [forecast] = open.as_slice() else {
+        panic!("{open:?}");
+    };
+    assert_eq!(
+        Some(&forecast.episode),
+        evening.alert.forecast_episode().as_ref()
+    );
+    // Acknowledged: that it gets more urgent is news, and so is the level.
+    evening.silences = vec![Silence::acknowledgement(forecast, "Ana", 3 * MINUTE_US)];
+    let worse = evening.sees(7_000, 3);
+    assert_eq!(worse[0].kind.label(), "raised-WARNING");
+    assert!(
+        worse.iter().all(|event| event.silenced_by.is_none()),
+        "{worse:?}"
+    );
+    // Both are open now; closing the forecast leaves the alert about the level.
+    assert_eq!(evening.alert.open_alerts().count(), 2);
+    let episode = forecast.episode.as_str();
+    let (closed, events) = close(
+        &evening.alert,
+        episode,
+        "Rui",
+        Via::PagerDuty,
+        4 * MINUTE_US,
+    )
+    .unwrap();
+    assert_eq!(labels(&events), ["closed"]);
+    assert_eq!(events[0].episode, episode);
+    let left: Vec<_> = closed.open_alerts().map(|alert| alert.episode).collect();
+    assert_eq!(left, [evening.alert.open_episode().unwrap()]);
 }
 
 /// A swapped digit in an ISPB: the source answers, and says that there is no such participant.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use balde_monitor::alert::{Event, SinkClass};
+use balde_monitor::alert::{Event, EventKind, SinkClass};
 use balde_monitor::delivery::DeliverySettings;
 use balde_monitor::sink::{
     HttpSettings, HttpTemplate, Opsgenie, SIGNATURE_HEADER, Secret, SendError, Sink,
@@ -93,6 +93,40 @@ async fn an_alert_of_opsgenie_is_created_updated_and_closed_by_its_alias() {
             .unwrap()
             .contains("recovered")
     );
+}
+
+#[tokio::test]
+async fn an_acknowledgement_is_one_in_opsgenie_and_so_is_its_end() {
+    let receiver = Receiver::start(|_| Answer::Accept).await;
+    let sink = opsgenie(format!("http://{}/v2/alerts", receiver.address()));
+    let raised = &episode("ENTRIES_WRITE")[0];
+    let (by, via) = ("Ana Silva".to_owned(), None);
+    let (again, not) = (by.clone(), via);
+    for kind in [
+        EventKind::Acknowledged { by, via },
+        EventKind::Unacknowledged {
+            by: again,
+            via: not,
+        },
+    ] {
+        let event = Event {
+            kind,
+            ..raised.clone()
+        };
+        assert_eq!(send(&sink, &event).await, Ok(()));
+    }
+    let alert = "/v2/alerts/12345678%2FENTRIES_WRITE%2F7%2Flevel-0";
+    let requests = receiver.requests();
+    for (request, action) in requests.iter().zip(["acknowledge", "unacknowledge"]) {
+        assert_eq!(request.method, "POST");
+        assert_eq!(
+            request.path,
+            format!("{alert}/{action}?identifierType=alias")
+        );
+        assert_eq!(request.json()["user"], "Ana Silva");
+        assert_eq!(faults(OPSGENIE, &request.json()), [""; 0]);
+    }
+    assert_eq!(requests.len(), 2);
 }
 
 #[tokio::test]

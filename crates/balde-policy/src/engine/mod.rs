@@ -19,7 +19,7 @@ use balde::BuildError;
 use parking_lot::RwLock;
 
 #[cfg(feature = "tower")]
-pub(crate) use admission::{Admission, Admitting};
+pub(crate) use admission::Admission;
 pub use assignment::{ASSIGNED_MAX, AssignError};
 pub use builder::{EngineBuilder, InFlight, OnMissingPart};
 pub use credit::Credited;

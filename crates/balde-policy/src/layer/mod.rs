@@ -1,25 +1,22 @@
 //! A tower layer that enforces a profile.
 
-mod future;
-mod no_key;
-mod service;
+mod admission;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use balde::Decision;
 use balde::http::headers::write_retry_after;
-use balde::http::{CachedHeaders, HeaderOptions, Identity, IdentityError, Problem, ProblemFormat};
+use balde::http::{
+    CachedHeaders, HeaderOptions, Identity, IdentityError, LayerOptions, ProblemFormat, RateLimit,
+    Refusal, RefusalCause, RequestParts,
+};
+use bytes::Bytes;
 use http::{Extensions, HeaderMap, Response};
 use tower_layer::Layer;
 
-use self::no_key::{NoKey, NoKeyLog};
-
-pub use future::ResponseFuture;
-pub use service::PolicyService;
-
-use crate::engine::{AdmitError, Engine};
+use crate::engine::{Engine, NoBucketError};
 use crate::path::PathRules;
 
 /// Finds a participant in the headers and extensions of a request.
@@ -60,41 +57,38 @@ type FindParticipant = dyn Fn(&HeaderMap, &Extensions) -> Option<String> + Send 
 /// ```
 #[derive(Clone, Debug)]
 pub struct PolicyLayer {
-    config: Config,
+    rules: PolicyRules,
 }
 
-/// What a layer and its services share.
+/// The profile of a [`PolicyLayer`], which admits the requests of its services.
 #[derive(Clone)]
-pub(crate) struct Config {
-    pub(crate) engine: Engine,
-    pub(crate) identity: Identity,
+pub struct PolicyRules {
+    engine: Engine,
+    options: LayerOptions,
     headers: Arc<CachedHeaders>,
-    format: ProblemFormat,
-    pub(crate) participant: Option<Arc<FindParticipant>>,
-    pub(crate) path_rules: PathRules,
-    /// Shared by all services of one layer.
-    no_key_log: Arc<NoKeyLog>,
+    participant: Option<Arc<FindParticipant>>,
+    path_rules: PathRules,
+    started: Instant,
 }
 
 impl PolicyLayer {
     /// Creates a layer that enforces the profile of an engine.
     pub fn new(engine: Engine) -> Self {
         Self {
-            config: Config {
+            rules: PolicyRules {
                 engine,
-                identity: Identity::default(),
+                options: LayerOptions::default(),
                 headers: Arc::new(CachedHeaders::new(HeaderOptions::default())),
-                format: ProblemFormat::default(),
                 participant: None,
                 path_rules: PathRules::default(),
-                no_key_log: Arc::new(NoKeyLog::default()),
+                started: Instant::now(),
             },
         }
     }
 
     /// Sets how clients are identified, for the key part `user`.
     pub fn identity(mut self, identity: Identity) -> Self {
-        self.config.identity = identity;
+        self.rules.options.set_identity(identity);
         self
     }
 
@@ -104,7 +98,7 @@ impl PolicyLayer {
         mut self,
         find: impl Fn(&HeaderMap, &Extensions) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        self.config.participant = Some(Arc::new(find));
+        self.rules.participant = Some(Arc::new(find));
         self
     }
 
@@ -114,83 +108,79 @@ impl PolicyLayer {
     /// [`DotSegments::Refuse`](crate::DotSegments::Refuse), the default, unless the service resolves dot
     /// segments itself.
     pub fn path_rules(mut self, rules: PathRules) -> Self {
-        self.config.path_rules = rules;
+        self.rules.path_rules = rules;
         self
     }
 
     /// Sets which rate-limit header fields responses carry.
     pub fn headers(mut self, headers: HeaderOptions) -> Self {
-        self.config.headers = Arc::new(CachedHeaders::new(headers));
+        self.rules.headers = Arc::new(CachedHeaders::new(headers));
         self
     }
 
     /// Sets the format of the bodies of refusals; JSON by default.
     pub fn problem_format(mut self, format: ProblemFormat) -> Self {
-        self.config.format = format;
+        self.rules.options.set_problem_format(format);
+        self
+    }
+
+    /// Forwards requests for which `exempt` returns true without checking any policy.
+    pub fn exempt(
+        mut self,
+        exempt: impl Fn(&RequestParts<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.rules.options.set_exempt(exempt);
+        self
+    }
+
+    /// Builds the response of a refusal, instead of the default problem document. The layer adds the
+    /// rate-limit header fields to it.
+    pub fn on_refusal<T: Into<Bytes>>(
+        mut self,
+        on_refusal: impl Fn(&Refusal<'_>) -> Response<T> + Send + Sync + 'static,
+    ) -> Self {
+        self.rules.options.set_on_refusal(on_refusal);
         self
     }
 }
 
 impl<S> Layer<S> for PolicyLayer {
-    type Service = PolicyService<S>;
+    type Service = RateLimit<S, PolicyRules>;
 
-    fn layer(&self, inner: S) -> PolicyService<S> {
-        PolicyService::new(inner, Arc::new(self.config.clone()))
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimit::new(inner, Arc::new(self.rules.clone()))
     }
 }
 
-impl Config {
+impl PolicyRules {
     /// Writes the header fields for these decisions.
-    pub(crate) fn write_headers<'a>(
-        &self,
-        headers: &mut HeaderMap,
-        decisions: impl Iterator<Item = (&'a str, &'a Decision)>,
-    ) {
-        let decisions: Vec<(&str, &Decision)> = decisions.collect();
+    fn write_headers(&self, headers: &mut HeaderMap, decisions: &[(&str, &Decision)]) {
         if !decisions.is_empty() {
-            self.headers.write(headers, &decisions, SystemTime::now());
+            self.headers.write(headers, decisions, SystemTime::now());
         }
     }
 
-    /// The response to a request that was not admitted. `user` is why the request has no user, if it
-    /// has none.
-    pub(crate) fn refuse(
-        &self,
-        error: &AdmitError,
-        user: Option<IdentityError>,
-        request: &HeaderMap,
-    ) -> Response<String> {
-        let (problem, wait) = match error {
-            AdmitError::Refused(refusal) => {
-                let wait = refusal.retry_after();
-                let policy = refusal.policy().name();
-                (Problem::quota_exceeded([policy], wait), wait)
-            }
-            AdmitError::Unavailable(unavailable) => {
-                let wait = unavailable.retry_after();
-                (Problem::unavailable([unavailable.policy()], wait), wait)
-            }
-            AdmitError::Path(error) => (Problem::bad_request(error.to_string()), None),
-            AdmitError::NoBucket(error) => {
-                let no_key = NoKey::new(error, user);
-                self.no_key_log.write(&no_key);
-                (no_key.problem(), None)
-            }
-        };
-        let mut response = problem.to_response(request, self.format);
-        if let AdmitError::Refused(refusal) = error {
-            self.write_headers(response.headers_mut(), refusal.decisions());
+    fn log_missing_key(&self, refusal: &Refusal<'_>, error: &NoBucketError) {
+        let now_us = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if refusal.cause() == RefusalCause::MissingPeer {
+            let options = &self.options;
+            options.log_missing_key(refusal, &IdentityError::UnknownPeer, now_us);
+        } else {
+            self.options.log_missing_key(refusal, error, now_us);
         }
-        if let Some(wait) = wait {
-            write_retry_after(response.headers_mut(), wait);
-        }
-        response
     }
 }
 
-impl fmt::Debug for Config {
+/// Tells a refused client when to come back, unless waiting does not help.
+fn add_retry_after(headers: &mut HeaderMap, wait: Option<Duration>) {
+    if let Some(wait) = wait {
+        write_retry_after(headers, wait);
+    }
+}
+
+impl fmt::Debug for PolicyRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config")
+        f.debug_struct("PolicyRules")
             .field("engine", &self.engine)
             .finish_non_exhaustive()
     }

@@ -172,3 +172,29 @@ async fn other_spellings_of_a_path_are_counted_or_refused() {
     }
     assert_eq!(level(&fixture.engine).await, before);
 }
+
+#[tokio::test]
+async fn requests_can_be_exempt_and_refusals_answered_in_ones_own_words() {
+    let fixture = Fixture::with(
+        "profile = 'p'\n[[policy]]\nname = 'all'\nlimit = '1/min'",
+        |builder| builder,
+    );
+    let layer = PolicyLayer::new(fixture.engine.clone())
+        .exempt(|request| request.uri().path() == "/healthz")
+        .on_refusal(|refusal| {
+            let mut response = Response::new(format!("{} refuses", refusal.policy()));
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            response
+        });
+    let service = layer.layer(tower::service_fn(answer));
+    let ask = async |path| service.clone().oneshot(request(path, "")).await.unwrap();
+    assert_eq!(ask("/items/200").await.status(), 200);
+    let refused = ask("/items/200").await;
+    assert_eq!(refused.status(), 503);
+    assert_eq!(refused.headers()["retry-after"], "60");
+    assert_eq!(refused.headers()["x-ratelimit-remaining"], "0");
+    let body = axum::body::to_bytes(Body::new(refused.into_body()), 100).await;
+    assert_eq!(body.unwrap(), "all refuses");
+    let healthy = ask("/healthz").await;
+    assert!(healthy.status() == 200 && !healthy.headers().contains_key("x-ratelimit-limit"));
+}

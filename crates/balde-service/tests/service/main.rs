@@ -9,6 +9,7 @@ mod differential;
 mod hostile;
 mod http_api;
 mod instances;
+mod pages;
 mod proxies;
 mod reload;
 mod resp_clients;

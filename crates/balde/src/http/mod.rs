@@ -31,17 +31,21 @@ mod connections;
 mod layer;
 #[cfg(feature = "tokio")]
 mod listen;
+#[cfg(feature = "tower")]
+mod pipeline;
 #[cfg(feature = "axum")]
 mod serve;
 
 #[cfg(feature = "tokio")]
 pub use connections::{BusyConnection, ConnectionSlots, SlotStream};
 #[cfg(feature = "tower")]
-pub use layer::{
-    LimitRule, OnMissingKey, RateLimit, RateLimitLayer, Refusal, RefusalCause, RequestParts,
-    ResponseBody, ResponseFuture,
-};
+pub use layer::{LimitRule, LimitRules, OnMissingKey, RateLimitLayer};
 #[cfg(feature = "tokio")]
 pub use listen::listen;
+#[cfg(feature = "tower")]
+pub use pipeline::{
+    Admission, Admit, Begun, Deciding, LayerOptions, RateLimit, Refusal, RefusalCause,
+    RequestParts, RequestTicket, ResponseBody, ResponseFuture,
+};
 #[cfg(feature = "axum")]
 pub use serve::serve;

@@ -168,18 +168,21 @@ fn about_monitor(kind: &EventKind, at: &str) -> String {
 fn by_operator(event: &Event, subject: &str, left: &str, at: &str) -> String {
     let place = event.kind.via().map(|via| format!(" no {}", via.name()));
     let place = place.unwrap_or_default();
+    // Only a bucket has tokens.
+    let left = event.policy.as_ref().map(|_| format!(" {left}"));
+    let left = left.unwrap_or_default();
     match &event.kind {
         EventKind::Acknowledged { by, .. } => format!(
-            "{by} reconheceu o alerta{place} em {at}: {subject}. {left} Não há lembretes até que \
+            "{by} reconheceu o alerta{place} em {at}: {subject}.{left} Não há lembretes até que \
              piore ou acabe."
         ),
         EventKind::Unacknowledged { by, .. } => format!(
-            "{by} desfez o reconhecimento{place} em {at}: {subject}. {left} Os lembretes voltam a \
+            "{by} desfez o reconhecimento{place} em {at}: {subject}.{left} Os lembretes voltam a \
              ser enviados."
         ),
         EventKind::Closed { from, by, .. } => format!(
-            "{by} encerrou o alerta{place} em {at}: {subject}, que estava {from}. {left} Se o nível \
-             continuar baixo, a próxima amostra abre um novo alerta."
+            "{by} encerrou o alerta{place} em {at}: {subject}, que estava {from}.{left} Se a \
+             causa continuar, a próxima verificação abre um novo alerta."
         ),
         EventKind::Silenced {
             by,
@@ -252,6 +255,7 @@ fn title_subject(event: &Event) -> String {
     let who = match &event.policy {
         Some(policy) => format!("{policy} de {}", event.participant),
         None if super::is_of_all(event) => "todos os participantes".to_owned(),
+        None if event.participant == super::MONITOR => "o banco de dados do monitor".to_owned(),
         None => format!("participante {}", event.participant),
     };
     let left = counted(event)
@@ -285,6 +289,7 @@ fn subject(event: &Event) -> String {
         }
         Some(policy) => format!("O balde {policy} do participante {}", event.participant),
         None if super::is_of_all(event) => "todos os participantes".to_owned(),
+        None if event.participant == super::MONITOR => "o banco de dados do monitor".to_owned(),
         None => format!("participante {}", event.participant),
     }
 }

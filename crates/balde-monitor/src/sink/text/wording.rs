@@ -131,6 +131,17 @@ fn anchor(event: &Event) -> &'static str {
         | EventKind::StorageStillFailing { .. }
         | EventKind::StorageRecovered { .. } => "baldemonitorcannotstore",
         EventKind::Test { .. } | EventKind::TestOver { .. } => "testalert",
+        EventKind::Acknowledged { .. }
+        | EventKind::Unacknowledged { .. }
+        | EventKind::Closed { .. }
+            if event.policy.is_none() =>
+        {
+            if event.participant == MONITOR {
+                "baldemonitorcannotstore"
+            } else {
+                "baldemonitorstale"
+            }
+        }
         EventKind::Raised { .. }
         | EventKind::Lowered { .. }
         | EventKind::Resolved { .. }

@@ -2,11 +2,11 @@
 
 use smallvec::SmallVec;
 
-use super::config::{LayerConfig, OnMissingKey};
+use super::config::{LimitRules, OnMissingKey};
 use super::limit_rule::{KeySource, LimitRule};
-use super::request_parts::RequestParts;
 use crate::decision::Decision;
 use crate::http::identity::{ClientKey, IdentityError};
+use crate::http::pipeline::RequestParts;
 use crate::limiter::{RateLimiter, TokenRequest};
 use crate::multi::{MultiDecision, check_all, check_all_blocking};
 
@@ -48,10 +48,7 @@ pub(super) struct MissingKey {
 }
 
 impl BucketRequests {
-    pub(super) fn new(
-        config: &LayerConfig,
-        request: &RequestParts<'_>,
-    ) -> Result<Self, MissingKey> {
+    pub(super) fn new(config: &LimitRules, request: &RequestParts<'_>) -> Result<Self, MissingKey> {
         let mut all = Self {
             caller: None,
             buckets: SmallVec::new(),
@@ -78,7 +75,7 @@ impl BucketRequests {
     /// Adds the bucket of a rule, if the rule applies to this request.
     fn add(
         &mut self,
-        config: &LayerConfig,
+        config: &LimitRules,
         index: usize,
         rule: &LimitRule,
         request: &RequestParts<'_>,
@@ -106,7 +103,7 @@ impl BucketRequests {
     /// The key of a bucket, or `None` if the rule does not apply to this caller.
     fn find_key(
         &mut self,
-        config: &LayerConfig,
+        config: &LimitRules,
         source: &KeySource,
         request: &RequestParts<'_>,
     ) -> Result<Option<BucketKey>, Option<IdentityError>> {
@@ -114,13 +111,13 @@ impl BucketRequests {
         match source {
             KeySource::Caller => {
                 if self.caller.is_none() {
-                    self.caller = Some(config.identity.key(headers, extensions)?);
+                    self.caller = Some(config.options.identity().key(headers, extensions)?);
                 }
                 Ok(Some(BucketKey::Caller))
             }
             KeySource::Global => Ok(Some(BucketKey::Fixed(GLOBAL_KEY))),
             KeySource::Ipv6Network(bits) => {
-                let identity = &config.identity;
+                let identity = config.options.identity();
                 let network = identity.ipv6_network_key(headers, extensions, *bits)?;
                 Ok(network.map(|key| BucketKey::Custom(key.as_ref().to_vec())))
             }
@@ -154,7 +151,7 @@ impl BucketRequests {
     /// Pairs each decision with the name of its limiter.
     pub(super) fn named<'a>(
         &self,
-        config: &'a LayerConfig,
+        config: &'a LimitRules,
         decisions: &'a [Decision],
     ) -> Vec<(&'a str, &'a Decision)> {
         let buckets = self.buckets.iter();
@@ -163,7 +160,7 @@ impl BucketRequests {
     }
 
     /// Takes the tokens without waiting, for buckets that are all in memory.
-    pub(super) fn decide_now(&self, config: &LayerConfig) -> Decisions {
+    pub(super) fn decide_now(&self, config: &LimitRules) -> Decisions {
         match self.as_slice() {
             [bucket] => {
                 let limiter = bucket.limiter(config).blocking();
@@ -174,7 +171,7 @@ impl BucketRequests {
     }
 
     /// Takes the tokens, from all buckets or from none.
-    pub(super) async fn decide(&self, config: &LayerConfig) -> Decisions {
+    pub(super) async fn decide(&self, config: &LimitRules) -> Decisions {
         match self.as_slice() {
             [bucket] => {
                 let limiter = bucket.limiter(config);
@@ -184,7 +181,7 @@ impl BucketRequests {
         }
     }
 
-    fn token_requests<'a>(&'a self, config: &'a LayerConfig) -> SmallVec<[TokenRequest<'a>; 4]> {
+    fn token_requests<'a>(&'a self, config: &'a LimitRules) -> SmallVec<[TokenRequest<'a>; 4]> {
         let token_request = |bucket: &'a BucketRequest| {
             let limiter = bucket.limiter(config);
             limiter.request_n(self.key(bucket), bucket.n)
@@ -194,7 +191,7 @@ impl BucketRequests {
 }
 
 impl BucketRequest {
-    pub(super) fn limiter<'r>(&self, config: &'r LayerConfig) -> &'r RateLimiter {
+    pub(super) fn limiter<'r>(&self, config: &'r LimitRules) -> &'r RateLimiter {
         &config.rules[self.rule].limiter
     }
 }

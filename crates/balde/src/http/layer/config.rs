@@ -1,21 +1,10 @@
 //! The configuration of a layer, shared by all services that it wraps.
 
 use std::fmt;
-use std::sync::Arc;
-
-use ::http::Response;
-use bytes::Bytes;
 
 use super::limit_rule::{KeySource, LimitRule};
-use super::no_key_log::NoKeyLog;
-use super::refusal::Refusal;
-use super::request_parts::RequestParts;
 use crate::http::headers::{HeaderOptions, PreparedWriter};
-use crate::http::identity::Identity;
-use crate::http::problem::ProblemFormat;
-
-pub(super) type ExemptFn = Arc<dyn Fn(&RequestParts<'_>) -> bool + Send + Sync>;
-pub(super) type OnRefusalFn = Arc<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
+use crate::http::pipeline::LayerOptions;
 
 /// What a limit does with a request that has no usable key, for example because the peer's address
 /// is unknown or a proxy's header is malformed.
@@ -31,10 +20,11 @@ pub enum OnMissingKey {
     Share,
 }
 
+/// The limits of a [`RateLimitLayer`](super::RateLimitLayer), which admit the requests of its services.
 #[derive(Clone)]
-pub(super) struct LayerConfig {
+pub struct LimitRules {
     pub(super) rules: Vec<LimitRule>,
-    pub(super) identity: Identity,
+    pub(super) options: LayerOptions,
     pub(super) headers: HeaderOptions,
     /// `headers`, prepared for all rules.
     pub(super) writer: PreparedWriter,
@@ -45,14 +35,9 @@ pub(super) struct LayerConfig {
     /// Whether each request takes one token of its caller, in memory, and there is nothing to settle.
     pub(super) takes_one_of_caller: bool,
     pub(super) on_missing_key: OnMissingKey,
-    pub(super) format: ProblemFormat,
-    pub(super) exempt: Option<ExemptFn>,
-    pub(super) on_refusal: Option<OnRefusalFn>,
-    /// Shared by all services of one layer.
-    pub(super) no_key_log: Arc<NoKeyLog>,
 }
 
-impl LayerConfig {
+impl LimitRules {
     /// Computes what is the same for all requests.
     pub(super) fn prepare(&mut self) {
         let limits = self.rules.iter();
@@ -73,9 +58,9 @@ impl LayerConfig {
     }
 }
 
-impl fmt::Debug for LayerConfig {
+impl fmt::Debug for LimitRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LayerConfig")
+        f.debug_struct("LimitRules")
             .field("rules", &self.rules)
             .field("on_missing_key", &self.on_missing_key)
             .finish_non_exhaustive()

@@ -1,23 +1,98 @@
 //! A request between admission and settlement.
 
 use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::SystemTime;
 
 use ::http::HeaderMap;
 
 use super::bucket_request::{BucketRequests, Decisions};
-use super::config::LayerConfig;
+use super::config::LimitRules;
 use crate::clock;
 use crate::decision::Decision;
 use crate::hold::{Hold, settle_in_memory};
 use crate::http::headers::FieldValues;
 use crate::http::outcome::Outcome;
+use crate::http::pipeline::RequestTicket;
 
-/// An admitted request. It is settled once, by its outcome; dropping it settles it as abandoned, or
-/// as panicked if a panic is the reason.
+/// An admitted request.
+pub struct LayerTicket(After);
+
+/// What is left to do after the response.
+enum After {
+    /// It gets the header fields of one limit, and there is nothing to settle.
+    Headers {
+        config: Arc<LimitRules>,
+        /// The index of the limit.
+        limit: usize,
+        values: FieldValues,
+    },
+    /// The request has to be settled, or its response gets the header fields of several limits.
+    Settle(Box<InFlight>),
+}
+
+impl LayerTicket {
+    #[inline]
+    pub(super) fn headers(config: Arc<LimitRules>, limit: usize, values: FieldValues) -> Self {
+        Self(After::Headers {
+            config,
+            limit,
+            values,
+        })
+    }
+
+    pub(super) fn in_flight(in_flight: InFlight) -> Self {
+        Self(After::Settle(Box::new(in_flight)))
+    }
+}
+
+impl RequestTicket for LayerTicket {
+    fn panicked(&mut self) {
+        if let After::Settle(in_flight) = &mut self.0 {
+            in_flight.has_panicked = true;
+        }
+    }
+
+    #[inline]
+    fn settle(&mut self, outcome: &Outcome<'_>) {
+        if let After::Settle(in_flight) = &mut self.0 {
+            in_flight.settle(outcome);
+        }
+    }
+
+    #[inline]
+    fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            After::Headers { .. } => Poll::Ready(()),
+            After::Settle(in_flight) => in_flight.poll_settled(cx),
+        }
+    }
+
+    #[inline]
+    fn write_headers(&self, headers: &mut HeaderMap) {
+        match &self.0 {
+            After::Headers {
+                config,
+                limit,
+                values,
+            } => {
+                let now = time_of_day(config);
+                config.writer.write_values(headers, *limit, values, now);
+            }
+            After::Settle(in_flight) => {
+                let decisions = in_flight.decisions.as_slice();
+                write_headers(&in_flight.config, &in_flight.buckets, decisions, headers);
+            }
+        }
+    }
+}
+
+/// A request that is settled once, by its outcome; dropping it settles it as abandoned, or as panicked
+/// if a panic is the reason.
 pub(super) struct InFlight {
-    config: Arc<LayerConfig>,
+    config: Arc<LimitRules>,
     buckets: BucketRequests,
     decisions: Decisions,
     unsettled: Unsettled,
@@ -32,11 +107,13 @@ enum Unsettled {
     InMemory,
     /// Tokens of which some are in Redis.
     Held(Hold),
+    /// The settlement has begun.
+    Settling(Pin<Box<dyn Future<Output = Vec<Decision>> + Send>>),
 }
 
 impl InFlight {
     pub(super) fn new(
-        config: &Arc<LayerConfig>,
+        config: &Arc<LimitRules>,
         buckets: BucketRequests,
         decisions: Decisions,
     ) -> Self {
@@ -60,41 +137,31 @@ impl InFlight {
         }
     }
 
-    /// Settles the request by its outcome. Await the returned future before the response is sent, so
-    /// that a client that has the response finds the bucket settled. Returns `None` if there is
-    /// nothing to wait for.
-    pub(super) fn settle(
-        &mut self,
-        outcome: &Outcome<'_>,
-    ) -> Option<impl Future<Output = Vec<Decision>> + Send + use<>> {
-        let hold = match mem::replace(&mut self.unsettled, Unsettled::Nothing) {
-            Unsettled::Nothing => return None,
-            Unsettled::InMemory => {
-                self.settle_in_memory(outcome);
-                return None;
+    fn settle(&mut self, outcome: &Outcome<'_>) {
+        match mem::replace(&mut self.unsettled, Unsettled::Nothing) {
+            Unsettled::Nothing => {}
+            Unsettled::InMemory => self.settle_in_memory(outcome),
+            Unsettled::Held(hold) => {
+                let taken = hold.taken().zip(self.buckets.as_slice());
+                let costs: Vec<u64> = taken
+                    .map(|(taken, bucket)| self.config.rules[bucket.rule].price_of(outcome, taken))
+                    .collect();
+                self.unsettled = Unsettled::Settling(Box::pin(hold.settle_at(&costs)));
             }
-            Unsettled::Held(hold) => hold,
-        };
-        let taken = hold.taken().zip(self.buckets.as_slice());
-        let costs: Vec<u64> = taken
-            .map(|(taken, bucket)| self.config.rules[bucket.rule].price_of(outcome, taken))
-            .collect();
-        Some(hold.settle_at(&costs))
+            // It continues by itself.
+            settling @ Unsettled::Settling(_) => self.unsettled = settling,
+        }
     }
 
-    /// Runs `work` and marks the request as panicked if it unwinds. The request may be dropped after
-    /// the panic was caught, when `std::thread::panicking` no longer shows it.
-    pub(super) fn mark_panic<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        struct PanicGuard<'a>(&'a mut InFlight);
-        impl Drop for PanicGuard<'_> {
-            fn drop(&mut self) {
-                self.0.has_panicked = std::thread::panicking();
+    fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Unsettled::Settling(settling) = &mut self.unsettled {
+            let settled = ready!(settling.as_mut().poll(cx));
+            self.unsettled = Unsettled::Nothing;
+            for (index, decision) in settled.into_iter().enumerate() {
+                self.decisions.replace(index, decision);
             }
         }
-        let guard = PanicGuard(self);
-        let done = work();
-        drop(guard);
-        done
+        Poll::Ready(())
     }
 
     fn settle_in_memory(&mut self, outcome: &Outcome<'_>) {
@@ -107,28 +174,21 @@ impl InFlight {
             }
         }
     }
-
-    /// Writes the header fields for the settled decisions, or those made at admission.
-    pub(super) fn write_headers(&self, headers: &mut HeaderMap, settled: Option<&[Decision]>) {
-        let decisions = settled.unwrap_or_else(|| self.decisions.as_slice());
-        write_headers(&self.config, &self.buckets, decisions, headers);
-    }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let outcome = if self.has_panicked || std::thread::panicking() {
+        self.settle(&if self.has_panicked || std::thread::panicking() {
             Outcome::Panicked
         } else {
             Outcome::Abandoned
-        };
-        drop(self.settle(&outcome));
+        });
     }
 }
 
 /// Writes the header fields for these decisions.
 pub(super) fn write_headers(
-    config: &LayerConfig,
+    config: &LimitRules,
     buckets: &BucketRequests,
     decisions: &[Decision],
     headers: &mut HeaderMap,
@@ -143,19 +203,8 @@ pub(super) fn write_headers(
     config.writer.write(headers, &limits, decisions, now);
 }
 
-/// Writes the header fields of a response that only one limit applied to.
-pub(super) fn write_values(
-    config: &LayerConfig,
-    limit: usize,
-    values: &FieldValues,
-    headers: &mut HeaderMap,
-) {
-    let now = time_of_day(config);
-    config.writer.write_values(headers, limit, values, now);
-}
-
 /// The time of day, read only if a header field needs it.
-fn time_of_day(config: &LayerConfig) -> SystemTime {
+fn time_of_day(config: &LimitRules) -> SystemTime {
     if config.writer.needs_time() {
         clock::time_of_day()
     } else {

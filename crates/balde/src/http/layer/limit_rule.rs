@@ -4,9 +4,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::request_parts::RequestParts;
 use crate::http::identity::assert_prefix;
 use crate::http::outcome::Outcome;
+use crate::http::pipeline::RequestParts;
 use crate::limiter::RateLimiter;
 
 type KeyFn = Arc<dyn Fn(&RequestParts<'_>) -> Option<Vec<u8>> + Send + Sync>;

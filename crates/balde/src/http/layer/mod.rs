@@ -1,16 +1,10 @@
 //! A tower layer that limits an HTTP service.
 
 mod admission;
-mod body;
 mod bucket_request;
 mod config;
-mod future;
 mod in_flight;
 mod limit_rule;
-mod no_key_log;
-mod refusal;
-mod request_parts;
-mod service;
 
 use std::sync::Arc;
 
@@ -18,20 +12,14 @@ use ::http::Response;
 use bytes::Bytes;
 use tower_layer::Layer;
 
-use self::config::LayerConfig;
-use self::no_key_log::NoKeyLog;
 use super::headers::HeaderOptions;
 use super::identity::Identity;
+use super::pipeline::{LayerOptions, RateLimit, Refusal, RequestParts};
 use super::problem::ProblemFormat;
 use crate::multi::TOKEN_REQUESTS_MAX;
 
-pub use self::body::ResponseBody;
-pub use self::config::OnMissingKey;
-pub use self::future::ResponseFuture;
+pub use self::config::{LimitRules, OnMissingKey};
 pub use self::limit_rule::LimitRule;
-pub use self::refusal::{Refusal, RefusalCause};
-pub use self::request_parts::RequestParts;
-pub use self::service::RateLimit;
 
 /// A tower layer that limits an HTTP service: axum, tonic, or plain hyper.
 ///
@@ -71,7 +59,7 @@ pub use self::service::RateLimit;
 /// `balde::http::serve`) or from a [`PeerAddr`](super::identity::PeerAddr) in the request's extensions. See [`Identity`] for proxies, API keys and user ids.
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer {
-    config: LayerConfig,
+    config: LimitRules,
 }
 
 impl RateLimitLayer {
@@ -79,19 +67,15 @@ impl RateLimitLayer {
     /// separately, as [`LimitRule::per_caller`] does.
     pub fn new(rule: impl Into<LimitRule>) -> Self {
         let headers = HeaderOptions::default();
-        let config = LayerConfig {
+        let config = LimitRules {
             rules: Vec::new(),
-            identity: Identity::default(),
+            options: LayerOptions::default(),
             writer: headers.writer([]),
             is_priced: false,
             is_in_memory: false,
             takes_one_of_caller: false,
             headers,
             on_missing_key: OnMissingKey::default(),
-            format: ProblemFormat::default(),
-            exempt: None,
-            on_refusal: None,
-            no_key_log: Arc::new(NoKeyLog::default()),
         };
         Self { config }.and(rule)
     }
@@ -112,7 +96,7 @@ impl RateLimitLayer {
 
     /// Sets how clients are identified. The default trusts no proxy and uses the peer's address.
     pub fn identity(mut self, identity: Identity) -> Self {
-        self.config.identity = identity;
+        self.config.options.set_identity(identity);
         self
     }
 
@@ -127,7 +111,7 @@ impl RateLimitLayer {
         mut self,
         exempt: impl Fn(&RequestParts<'_>) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.config.exempt = Some(Arc::new(exempt));
+        self.config.options.set_exempt(exempt);
         self
     }
 
@@ -139,7 +123,7 @@ impl RateLimitLayer {
 
     /// Sets the format of the problem documents in refusals. The default is JSON.
     pub fn problem_format(mut self, format: ProblemFormat) -> Self {
-        self.config.format = format;
+        self.config.options.set_problem_format(format);
         self
     }
 
@@ -149,16 +133,15 @@ impl RateLimitLayer {
         mut self,
         on_refusal: impl Fn(&Refusal<'_>) -> Response<T> + Send + Sync + 'static,
     ) -> Self {
-        let on_refusal = move |refusal: &Refusal<'_>| on_refusal(refusal).map(Into::into);
-        self.config.on_refusal = Some(Arc::new(on_refusal));
+        self.config.options.set_on_refusal(on_refusal);
         self
     }
 }
 
 impl<S> Layer<S> for RateLimitLayer {
-    type Service = RateLimit<S>;
+    type Service = RateLimit<S, LimitRules>;
 
-    fn layer(&self, inner: S) -> RateLimit<S> {
+    fn layer(&self, inner: S) -> RateLimit<S, LimitRules> {
         let mut config = self.config.clone();
         config.prepare();
         RateLimit::new(inner, Arc::new(config))

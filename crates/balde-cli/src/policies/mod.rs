@@ -1,8 +1,12 @@
 //! `balde policies [PROFILE]`
 
+mod throttlers;
+
 use std::process::ExitCode;
 
+use balde::Share;
 use balde_core::{Limit, Start, Strategy};
+use balde_dict::VolumeClass;
 use balde_policy::{ByVariant, Policy, PriceList};
 use balde_policy::{Profile, SettingValue};
 use serde_json::{Map, Value, json};
@@ -22,21 +26,44 @@ pub(crate) struct Args {
     /// Show only this category's row of policies that vary by category
     #[arg(long, value_name = "LETTER")]
     category: Option<String>,
+    /// Show only policies of this class: high, medium, low or antiscan
+    #[arg(long, value_name = "CLASS")]
+    volume: Option<VolumeClass>,
     /// Another value for a setting of the profile
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
     settings: Vec<(String, String)>,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Print an options file with a throttler that sends at the rates of the policies, for bulk jobs
+    #[arg(long, conflicts_with = "json")]
+    throttlers: bool,
+    /// How much of each rate the throttler uses, such as 50%; the rest is for other traffic
+    #[arg(long, requires = "throttlers", default_value = "100%")]
+    share: Share,
+}
+
+/// Which limits are shown.
+#[derive(Clone, Copy)]
+struct Selection<'a> {
+    category: Option<&'a str>,
+    volume: Option<VolumeClass>,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     let shown = profile::load(&args.profile, &args.settings).and_then(|profile| {
         check_category(&profile, args.category.as_deref())?;
+        let selection = Selection {
+            category: args.category.as_deref(),
+            volume: args.volume,
+        };
+        if args.throttlers {
+            return throttlers::options_file(&profile, selection, args.share);
+        }
         Ok(if args.json {
-            format!("{:#}\n", as_json(&profile, args.category.as_deref()))
+            format!("{:#}\n", as_json(&profile, selection))
         } else {
-            as_table(&profile, args.category.as_deref())
+            as_table(&profile, selection)
         })
     });
     match shown {
@@ -81,14 +108,19 @@ fn check_category(profile: &Profile, category: Option<&str>) -> Result<(), Strin
 /// The limits of a policy that are printed.
 fn limits<'p>(
     policy: &'p Policy,
-    category: Option<&'p str>,
+    selection: Selection<'p>,
 ) -> impl Iterator<Item = (Option<&'p str>, &'p Limit)> {
+    let Selection { category, volume } = selection;
     let varies = policy.limits().variant() == Some("category");
     let limits = policy.limits().iter();
-    limits.filter(move |(value, _)| !varies || category.is_none() || *value == category)
+    let limits =
+        limits.filter(move |(value, _)| !varies || category.is_none() || *value == category);
+    limits.filter(move |(_, limit)| {
+        volume.is_none_or(|volume| volume == VolumeClass::new(policy.name(), limit))
+    })
 }
 
-fn as_table(profile: &Profile, category: Option<&str>) -> String {
+fn as_table(profile: &Profile, selection: Selection<'_>) -> String {
     let titles = [
         "Policy",
         "Scope",
@@ -98,15 +130,16 @@ fn as_table(profile: &Profile, category: Option<&str>) -> String {
         "Capacity",
         "From empty",
         "Tokens a day",
+        "Volume",
         "Cost",
         "Credit",
     ];
     let is_number = [
-        false, false, false, true, true, true, true, true, false, false,
+        false, false, false, true, true, true, true, true, false, false, false,
     ];
     let mut rows = Vec::new();
     for policy in profile.policies() {
-        for (value, limit) in limits(policy, category) {
+        for (value, limit) in limits(policy, selection) {
             rows.push([
                 policy.name().to_owned(),
                 policy.scope().name().to_owned(),
@@ -116,6 +149,7 @@ fn as_table(profile: &Profile, category: Option<&str>) -> String {
                 grouped(limit.capacity()),
                 duration(limit.fill_us()),
                 grouped(limit.granted_within_us(DAY_US)),
+                VolumeClass::new(policy.name(), limit).to_string(),
                 costs(policy.prices()),
                 credits(policy, value),
             ]);
@@ -175,7 +209,7 @@ fn shown(value: &SettingValue) -> String {
     }
 }
 
-fn as_json(profile: &Profile, category: Option<&str>) -> Value {
+fn as_json(profile: &Profile, selection: Selection<'_>) -> Value {
     let mut settings = Map::new();
     for setting in profile.settings() {
         let value = match setting.value() {
@@ -188,7 +222,8 @@ fn as_json(profile: &Profile, category: Option<&str>) -> Value {
     }
     let policies = profile.policies().iter();
     let policies: Vec<Value> = policies
-        .map(|policy| policy_json(policy, category))
+        .filter(|policy| limits(policy, selection).next().is_some())
+        .map(|policy| policy_json(policy, selection))
         .collect();
     json!({
         "profile": profile.name(),
@@ -200,7 +235,7 @@ fn as_json(profile: &Profile, category: Option<&str>) -> Value {
     })
 }
 
-fn policy_json(policy: &Policy, category: Option<&str>) -> Value {
+fn policy_json(policy: &Policy, selection: Selection<'_>) -> Value {
     let parts = policy.scope().parts().iter().map(ToString::to_string);
     let rules = policy.rules().iter().map(ToString::to_string);
     let mut costs = Map::new();
@@ -225,7 +260,7 @@ fn policy_json(policy: &Policy, category: Option<&str>) -> Value {
         };
         credits.insert(credit.event().to_owned(), tokens);
     }
-    let limits = limits(policy, category).map(|(value, limit)| limit_json(value, limit));
+    let limits = limits(policy, selection).map(|(value, limit)| limit_json(policy, value, limit));
     json!({
         "name": policy.name(),
         "scope": policy.scope().name(),
@@ -240,7 +275,7 @@ fn policy_json(policy: &Policy, category: Option<&str>) -> Value {
     })
 }
 
-fn limit_json(value: Option<&str>, limit: &Limit) -> Value {
+fn limit_json(policy: &Policy, value: Option<&str>, limit: &Limit) -> Value {
     let strategy = match limit.strategy() {
         Strategy::Continuous => "continuous",
         Strategy::Stepwise => "stepwise",
@@ -255,5 +290,6 @@ fn limit_json(value: Option<&str>, limit: &Limit) -> Value {
         "start": match limit.start() { Start::Full => "full", Start::Empty => "empty" },
         "from_empty_us": limit.fill_us(),
         "tokens_a_day": limit.granted_within_us(DAY_US),
+        "volume": VolumeClass::new(policy.name(), limit).as_str(),
     })
 }

@@ -10,7 +10,7 @@ use crate::http::problem::Problem;
 
 /// A refused request: the cause, the limit that refused it and the problem document that describes
 /// it. Passed to the closure of
-/// [`RateLimitLayer::on_refusal`](super::RateLimitLayer::on_refusal).
+/// [`RateLimitLayer::on_refusal`](crate::http::RateLimitLayer::on_refusal).
 #[derive(Clone, Debug)]
 pub struct Refusal<'a> {
     cause: RefusalCause,
@@ -35,31 +35,49 @@ pub enum RefusalCause {
     /// The service does not provide the address of its peers
     /// ([`IdentityError::UnknownPeer`]): 500.
     MissingPeer,
+    /// Servers read the request's path in different ways: 400. Only where rules compare paths.
+    InvalidPath,
 }
 
 impl<'a> Refusal<'a> {
+    /// Creates a refusal by the limit `policy`, with the problem document that describes it.
+    pub const fn new(
+        cause: RefusalCause,
+        policy: &'a str,
+        retry_after: Option<Duration>,
+        problem: Problem,
+        request_headers: &'a HeaderMap,
+    ) -> Self {
+        Self {
+            cause,
+            policy,
+            retry_after,
+            problem,
+            request_headers,
+        }
+    }
+
     /// `named` holds all decisions with the names of their limiters; `refused` is the index of the
     /// one to report.
-    pub(super) fn from_decisions(
+    pub(crate) fn from_decisions(
         named: &[(&'a str, &Decision)],
         refused: usize,
         request_headers: &'a HeaderMap,
     ) -> Self {
         let (policy, decision) = named[refused];
-        Self {
-            cause: match decision.reason() {
-                Reason::StoreUnavailable(_) => RefusalCause::Unavailable,
-                Reason::BadKey(_) => RefusalCause::MissingKey(None),
-                Reason::Granted | Reason::OverLimit | Reason::OverCapacity => RefusalCause::Limit,
-            },
-            policy,
-            retry_after: decision.retry_after(),
-            problem: Problem::from_decisions(named),
-            request_headers,
-        }
+        let cause = match decision.reason() {
+            Reason::StoreUnavailable(_) => RefusalCause::Unavailable,
+            Reason::BadKey(_) => RefusalCause::MissingKey(None),
+            Reason::Granted | Reason::OverLimit | Reason::OverCapacity => RefusalCause::Limit,
+        };
+        let problem = Problem::from_decisions(named);
+        let retry_after = decision.retry_after();
+        Self::new(cause, policy, retry_after, problem, request_headers)
     }
 
-    pub(super) fn from_missing_key(
+    /// A refusal because the request has no usable key. `error` is the identity's, or `None` if the
+    /// request lacks another part.
+    pub fn from_missing_key(
         policy: &'a str,
         error: Option<IdentityError>,
         request_headers: &'a HeaderMap,
@@ -70,13 +88,7 @@ impl<'a> Refusal<'a> {
             }
             error => (RefusalCause::MissingKey(error), Problem::missing_key()),
         };
-        Self {
-            cause,
-            policy,
-            retry_after: None,
-            problem,
-            request_headers,
-        }
+        Self::new(cause, policy, None, problem, request_headers)
     }
 
     /// Why the request was refused.

@@ -3,8 +3,8 @@
 use ::http::{Extensions, HeaderMap, Method, Request, Uri};
 use http_body::Body;
 
-/// A request without its body, as the closures of a [`RateLimitLayer`](super::RateLimitLayer) and a
-/// [`LimitRule`](super::LimitRule) receive it.
+/// A request without its body, as the closures of a [`RateLimitLayer`](crate::http::RateLimitLayer) and a
+/// [`LimitRule`](crate::http::LimitRule) receive it.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestParts<'a> {
     method: &'a Method,
