@@ -19,6 +19,7 @@ pub mod decisions;
 pub mod descriptors;
 mod http;
 mod hyper_server;
+mod input_budget;
 mod listener;
 mod metrics;
 mod policies;

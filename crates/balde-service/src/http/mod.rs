@@ -22,6 +22,7 @@ use crate::access::SharedAccess;
 use crate::config::HttpConfig;
 use crate::decisions::Decisions;
 use crate::hyper_server;
+use crate::input_budget::InputBudget;
 use crate::listener::{Connection, Protocol};
 use crate::metrics::ProtocolMetrics;
 
@@ -35,6 +36,7 @@ pub(crate) struct HttpServer {
     access: SharedAccess,
     metrics: Arc<ProtocolMetrics>,
     body_bytes_max: usize,
+    input: InputBudget,
     idle_timeout: Duration,
 }
 
@@ -50,6 +52,7 @@ impl HttpServer {
             access,
             metrics,
             body_bytes_max: config.body_bytes_max,
+            input: InputBudget::default(),
             idle_timeout: config.listener.idle_timeout,
         }
     }

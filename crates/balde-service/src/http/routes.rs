@@ -275,6 +275,11 @@ impl HttpServer {
         if length.is_some_and(|length| length > self.body_bytes_max) {
             return Err(TOO_LONG);
         }
+        let mut share = self.input.share();
+        if !share.resize(length.unwrap_or(self.body_bytes_max)) {
+            let detail = "too many bodies are being received; try again in a moment";
+            return Err((StatusCode::SERVICE_UNAVAILABLE, detail));
+        }
         let reading = Limited::new(body, self.body_bytes_max).collect();
         match tokio::time::timeout(self.idle_timeout, reading).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),

@@ -6,7 +6,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// The most bytes of a command, whatever its arguments.
-const FRAME_BYTES_MAX: usize = 4 << 20;
+const FRAME_BYTES_MAX: usize = 1 << 20;
 
 /// Reads commands out of the bytes of a connection, within limits.
 #[derive(Clone, Copy, Debug)]

@@ -26,12 +26,18 @@ use self::session::{Next, Session};
 use crate::access::SharedAccess;
 use crate::config::RespConfig;
 use crate::decisions::Decisions;
+use crate::input_budget::{InputBudget, InputShare};
 use crate::listener::{ClientStream, Connection, Protocol};
 use crate::metrics::ProtocolMetrics;
 use crate::shutdown;
 
-/// How many bytes are read at a time.
-const READ_BYTES: usize = 16 << 10;
+/// How many bytes are read at a time: few from a connection that is mostly idle, and more from one that
+/// sends long pipelines.
+const READ_BYTES_MIN: usize = 2 << 10;
+const READ_BYTES_MAX: usize = 64 << 10;
+
+/// Incomplete commands that are shorter do not count as input of all connections.
+const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 
 /// The most bytes that are read ahead of a command that waits for tokens.
 const READ_AHEAD_BYTES_MAX: usize = 64 << 10;
@@ -45,6 +51,7 @@ pub(crate) struct RespServer {
     frames: FrameReader,
     reply_bytes_max: usize,
     idle_timeout: Duration,
+    input: InputBudget,
     connections: AtomicU64,
 }
 
@@ -65,6 +72,7 @@ impl RespServer {
             },
             reply_bytes_max: config.reply_bytes_max,
             idle_timeout: config.listener.idle_timeout,
+            input: InputBudget::default(),
             connections: AtomicU64::new(0),
         }
     }
@@ -78,9 +86,11 @@ impl Protocol for RespServer {
         let id = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let mut client = Client {
             session: Session::new(Arc::clone(&self), id),
+            share: self.input.share(),
             server: self,
             stream,
             received: BytesMut::new(),
+            read_bytes: READ_BYTES_MIN,
             shutdown,
         };
         if let Err(error) = client.serve().await {
@@ -102,6 +112,10 @@ struct Client {
     session: Session,
     stream: ClientStream,
     received: BytesMut,
+    /// How many bytes to read next.
+    read_bytes: usize,
+    /// What of the input of all connections is this one's.
+    share: InputShare,
     shutdown: watch::Receiver<bool>,
 }
 
@@ -125,6 +139,18 @@ impl Client {
                 }
                 Ok(None) => {
                     self.flush().await?;
+                    let waiting = self.received.len();
+                    let counted = if waiting <= UNCOUNTED_BYTES_MAX {
+                        0
+                    } else {
+                        waiting
+                    };
+                    if !self.share.resize(counted) {
+                        let text = "BUSY too many incomplete commands on all connections";
+                        self.session.replies.error(&text);
+                        self.flush().await?;
+                        return self.stream.shutdown().await;
+                    }
                     if !self.receive().await? {
                         return Ok(());
                     }
@@ -163,18 +189,29 @@ impl Client {
 
     /// Reads more bytes. Returns false if there are no more to come.
     async fn receive(&mut self) -> io::Result<bool> {
-        self.received.reserve(READ_BYTES);
+        if self.received.is_empty() {
+            // A connection that is idle keeps no buffer of the time when it was busy.
+            self.received = BytesMut::new();
+        }
+        self.received.reserve(self.read_bytes);
+        let room = self.received.capacity() - self.received.len();
         let read = tokio::time::timeout(
             self.server.idle_timeout,
             self.stream.read_buf(&mut self.received),
         );
-        tokio::select! {
+        let read = tokio::select! {
             read = read => match read {
-                Ok(read) => Ok(read? > 0),
-                Err(_) => Ok(false),
+                Ok(read) => read?,
+                Err(_) => 0,
             },
-            () = shutdown::begun(&mut self.shutdown) => Ok(false),
-        }
+            () = shutdown::begun(&mut self.shutdown) => 0,
+        };
+        self.read_bytes = if read == room {
+            (2 * self.read_bytes).min(READ_BYTES_MAX)
+        } else {
+            (self.read_bytes / 2).max(READ_BYTES_MIN)
+        };
+        Ok(read > 0)
     }
 
     async fn flush(&mut self) -> io::Result<()> {

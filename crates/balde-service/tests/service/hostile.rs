@@ -85,6 +85,38 @@ async fn a_hundred_megabytes_are_refused_at_their_head() {
     service.stop().await;
 }
 
+/// Each of them stays below its own limit.
+#[tokio::test]
+async fn incomplete_commands_of_many_connections_do_not_fill_the_memory() {
+    let service = Running::start(LIMITS).await;
+    let before = memory_kib();
+    let argument = [
+        b"*2\r\n$4\r\nECHO\r\n$60000\r\n".as_slice(),
+        &[b'x'; 50_000],
+    ]
+    .concat();
+    let mut connections = Vec::new();
+    for _ in 0..1_600 {
+        let mut stream = service.resp().await.0;
+        // It may be closed before all bytes are sent.
+        let _may_be_closed = stream.write_all(&argument).await;
+        connections.push(stream);
+    }
+    let mut answer = vec![0; 64];
+    eventually("some are refused", async || {
+        connections.iter().any(|stream| {
+            let read = stream.try_read(&mut answer).unwrap_or(0);
+            answer[..read].starts_with(b"-BUSY too many incomplete commands")
+        })
+    })
+    .await;
+    let grown = memory_kib().saturating_sub(before);
+    assert!(grown < 256 << 10, "{grown} KiB");
+    let mut resp = service.resp().await;
+    resp.expect("PING\r\n", "+PONG\r\n").await;
+    service.stop().await;
+}
+
 /// What of this process is in memory.
 fn memory_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
