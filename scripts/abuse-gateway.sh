@@ -55,13 +55,13 @@ url = "http://127.0.0.1:{upstream.server_port}"
 path = "/"
 upstream = "sink"
 [server]
-body_bytes_max = {mebibytes << 20}
+body_size_max = "{mebibytes} MiB"
 [[policies.policy]]
 name = "all"
 scope = "user"
 limit = "1000000/s"
 ''')
-gateway = subprocess.Popen([balde, "gateway", "-c", config, "--log", "error"], stdout=subprocess.DEVNULL)
+gateway = subprocess.Popen([balde, "gateway", "-c", config, "--log-level", "error"], stdout=subprocess.DEVNULL)
 
 def memory():
     with open(f"/proc/{gateway.pid}/status") as status:

@@ -83,7 +83,7 @@ url = "http://127.0.0.1:{upstream}"
 path = "/"
 upstream = "nginx"
 [state]
-listen = "127.0.0.1:{state}"
+address = "127.0.0.1:{state}"
 token_env = "TOKEN"
 [server]
 drain_delay = "0 s"
@@ -92,7 +92,7 @@ name = "all"
 scope = "user"
 limit = "1000000/s"
 ''')
-    process = start([balde, "gateway", "-c", config, "--log", "error"], env={**os.environ, "TOKEN": "t"})
+    process = start([balde, "gateway", "-c", config, "--log-level", "error"], env={**os.environ, "TOKEN": "t"})
     wait_for(state, "/healthz")
     return process, port, state
 
@@ -228,14 +228,14 @@ def monitor(count):
     with open(config, "w") as file:
         file.write(f'''
 [http]
-listen = "127.0.0.1:{port}"
+address = "127.0.0.1:{port}"
 [history]
 address = "{folder}/monitor.db"
 [[participant]]
 ispb = "12345678"
 dict = "http://127.0.0.1:{upstream}/"
 ''')
-    process = start([balde, "monitor", "-c", config, "--log", "error"])
+    process = start([balde, "monitor", "-c", config, "--log-level", "error"])
     wait_for(port, "/healthz")
     health = Load(port, "/healthz", clients=1, pause=0.01, is_kept=False)
     time.sleep(1)

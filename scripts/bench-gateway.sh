@@ -97,7 +97,7 @@ done
 run "$envoy" -c "$folder/envoy-limit.yaml" --concurrency 1 --disable-hot-restart -l off
 pid[envoy-limit]=$!
 for name in gateway gateway-limit gateway-bare; do
-  run "$balde" gateway -c "$folder/$name.toml" --log error
+  run "$balde" gateway -c "$folder/$name.toml" --log-level error
   pid[$name]=$!
 done
 port=([upstream]=19700 [nginx]=19701 [nginx-limit]=19702 [envoy-limit]=19704 [gateway]=19705 [gateway-limit]=19706 [gateway-bare]=19707)
@@ -114,7 +114,7 @@ if [ -n "${BALDE_BEFORE:-}" ]; then
   for name in gateway gateway-limit; do
     sed "s/:${port[$name]}\"/:$((port[$name] + 100))\"/" "$folder/$name.toml" >"$folder/before-$name.toml"
     port[before-$name]=$((port[$name] + 100))
-    run "$BALDE_BEFORE" gateway -c "$folder/before-$name.toml" --log error
+    run "$BALDE_BEFORE" gateway -c "$folder/before-$name.toml" --log-level error
     pid[before-$name]=$!
     names+=("before-$name")
   done

@@ -60,7 +60,7 @@ url = "http://127.0.0.1:{upstream}"
 path = "/"
 upstream = "nginx"
 [state]
-listen = "127.0.0.1:{state}"
+address = "127.0.0.1:{state}"
 token_env = "TOKEN"
 [server]
 access_log = true

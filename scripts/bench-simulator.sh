@@ -35,7 +35,7 @@ wait_for() {
 ours=127.0.0.1:18085
 theirs=127.0.0.1:18086
 
-"$target/release/balde" simulate --listen $ours --entries 1000 --log warn >"$work/ours.log" 2>&1 &
+"$target/release/balde" simulate --listen $ours --entries 1000 --log-level warn >"$work/ours.log" 2>&1 &
 pids+=($!)
 wait_for "http://$ours/sim/"
 

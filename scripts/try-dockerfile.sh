@@ -294,7 +294,7 @@ dict=$(url_of "$work/simulate.log" '"endpoint":"DICT"')
 (image health "$dict/sim")
 cat >"$root/tmp/monitor.toml" <<TOML
 [http]
-listen = "$any"
+address = "$any"
 [history]
 address = "${volumes[0]}/monitor.db"
 [[participant]]

@@ -21,9 +21,9 @@ pub(crate) struct Args {
     /// tcp://HOST:PORT has to accept a connection. With several, all of them
     #[arg(required = true, value_name = "URL")]
     urls: Vec<String>,
-    /// How long each may take, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    timeout_ms: u64,
+    /// How long each may take, such as "500 ms"
+    #[arg(long, value_name = "DURATION", default_value = "3 s", value_parser = parse_timeout)]
+    timeout: Duration,
     /// Send the bearer token that this environment variable holds, as a gateway's state endpoint
     /// requires
     #[arg(long, value_name = "VARIABLE")]
@@ -38,6 +38,15 @@ pub(crate) struct Args {
     insecure: bool,
 }
 
+/// How long something may take: up to ten minutes.
+pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = balde_config::parse_duration(text)?;
+    if timeout.is_zero() || timeout > Duration::from_secs(600) {
+        return Err("it must be longer than zero and at most ten minutes".to_owned());
+    }
+    Ok(timeout)
+}
+
 /// The name is not repeated: people write the token itself there by mistake.
 const TOKEN_ENV: &str =
     "--token-env: give the name of an environment variable that is set, not the token";
@@ -47,7 +56,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 async fn health(args: &Args) -> anyhow::Result<()> {
-    let timeout = Duration::from_millis(args.timeout_ms);
+    let timeout = args.timeout;
     let token = match &args.token_env {
         Some(name) => Some(std::env::var(name).context(TOKEN_ENV)?),
         None => None,
@@ -56,7 +65,7 @@ async fn health(args: &Args) -> anyhow::Result<()> {
         let check = tokio::time::timeout(timeout, check(args, url, token.as_deref()));
         match check.await {
             Ok(result) => result.with_context(|| url.clone())?,
-            Err(_elapsed) => bail!("{url}: no answer within {} ms", args.timeout_ms),
+            Err(_elapsed) => bail!("{url}: no answer within {:?}", args.timeout),
         }
     }
     Ok(())

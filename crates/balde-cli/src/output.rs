@@ -19,7 +19,7 @@ use crate::print::print_line;
 pub(crate) struct LogArgs {
     /// Log level: error, warn (adds alerts), info (adds refusals) or debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
-    log: Level,
+    log_level: Level,
     /// Format of standard output
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "auto")]
     log_format: Format,
@@ -46,7 +46,7 @@ impl Output {
     /// Installs the log.
     pub(crate) fn start(args: &LogArgs) -> Self {
         let output = Self::new(args.log_format);
-        let logs = output.logs(args.log).layer_to(LogWriter::stdout());
+        let logs = output.logs(args.log_level).layer_to(LogWriter::stdout());
         tracing_subscriber::registry().with(logs).init();
         output
     }
@@ -58,7 +58,7 @@ impl Output {
         if output.is_json {
             return Self::start(args);
         }
-        let level = args.log;
+        let level = args.log_level;
         let is_other =
             move |metadata: &Metadata<'_>| !is_alert(metadata) && *metadata.level() <= level;
         let others = filter_fn(is_other).with_max_level_hint(level);

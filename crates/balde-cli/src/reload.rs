@@ -1,5 +1,6 @@
 //! `balde reload`: asks a running service to read its file again, and says whether it did.
 
+use crate::health::parse_timeout;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -24,9 +25,9 @@ pub(crate) struct Args {
     /// systemd sets for both
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// How long the reload may take, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
-    timeout_ms: u64,
+    /// How long the reload may take, such as "500 ms"
+    #[arg(long, value_name = "DURATION", default_value = "30 s", value_parser = parse_timeout)]
+    timeout: Duration,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -54,11 +55,11 @@ async fn reload(args: &Args) -> anyhow::Result<()> {
                 Some(reason) => bail!("refused, and the old configuration stays\n{reason}"),
             };
         }
-        if begun.elapsed() > Duration::from_millis(args.timeout_ms) {
+        if begun.elapsed() > args.timeout {
             bail!(
-                "process {} has not reloaded within {} ms",
+                "process {} has not reloaded within {:?}",
                 args.pid,
-                args.timeout_ms
+                args.timeout
             );
         }
         tokio::time::sleep(POLL_INTERVAL).await;

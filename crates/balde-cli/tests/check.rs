@@ -77,8 +77,8 @@ fn valid_profiles_are_valid() {
 fn a_profile_for_dict_has_to_fit_dict() {
     let shipped = include_str!("../../balde-dict/profiles/dict-2.12.1.toml");
     let changed = shipped
-        .replace("in-flight = \"reserved\"", "in-flite = \"reserved\"")
-        .replace("credit-statuses = [200]", "credit-statuses = [2000]")
+        .replace("in_flight = \"reserved\"", "in-flite = \"reserved\"")
+        .replace("credit_statuses = [200]", "credit_statuses = [2000]")
         .replace("GET /event-notifications", "GET /events");
     let other = b"api = 'ftp'\nprofile = 'x'\n[[policy]]\nname = 'a'\nlimit = '1/s'\n";
     let folder = folder(&[("mine.toml", changed.as_bytes()), ("ftp.toml", other)]);
@@ -88,7 +88,7 @@ fn a_profile_for_dict_has_to_fit_dict() {
     for part in [
         "setting `in-flite`: DICT has none of that name",
         "in-flite = \"reserved\"\n",
-        "setting `credit-statuses`: expected a list of statuses",
+        "setting `credit_statuses`: expected a list of statuses",
         "mine.toml: policy EVENT_LIST: no operation of DICT has /events",
         "error: the only `api` with an adapter is \"dict\"; leave it out for other APIs\n --> ftp.toml:1:7",
     ] {
@@ -101,7 +101,7 @@ fn the_kind_of_a_file_is_decided_by_its_content() {
     let options = b"[limits.per-user]\nlimit = '10/s'\n[headers]\nreset = 'unix'\n";
     let monitor = b"# [[policy]]\n[[participant]]\nispb = '12345678'\ndict = 'http://127.0.0.1/'\n";
     let gateway = b"# [[policy]]\n[[listener]]\naddress = '127.0.0.1:0'\n[[upstream]]\nname = 'a'\n\
-        url = 'http://127.0.0.1:1'\n[[route]]\npath = '/'\nupstream = 'a'\n[redis]\naddr = '127.0.0.1:1'\n";
+        url = 'http://127.0.0.1:1'\n[[route]]\npath = '/'\nupstream = 'a'\n[redis]\naddress = '127.0.0.1:1'\n";
     let profile =
         b"# [[sink]]\nprofile = 'p'\nlimits = {}\n[[policy]]\nname = 'a'\nlimit = '1/s'\n";
     let folder = folder(&[
@@ -214,7 +214,7 @@ fn a_monitor_file_is_checked_without_its_secrets() {
 
 #[test]
 fn one_misplaced_key_does_not_make_a_monitor_file_a_profile() {
-    let text = format!("[policy.KEYS_CHECK]\nwarning_pct = 50\n[history]\n{MONITOR}");
+    let text = format!("[policy.KEYS_CHECK]\nwarning = '50%'\n[history]\n{MONITOR}");
     let folder = folder(&[("monitor.toml", text.as_bytes())]);
     let output = check(folder.path(), &["--without-env", "monitor.toml"]);
     let shown = self::text(&output.stderr);
@@ -453,13 +453,13 @@ fn an_error_that_follows_from_another_one_is_not_shown() {
     let dict = format!("{GATEWAY}{dict}");
     let policy = "[[policies.policy]]\nname = 'p'\nlimit = '1/s'\n";
     let uses = "[limiting]\nshadow = ['p']\n[[limiting.reserve]]\npolicy = 'p'\nclass = 'c'\n\
-                percent = 10\n[[class]]\nname = 'c'\nnetworks = ['10.0.0.0/8']\n";
+                share = '10%'\n[[class]]\nname = 'c'\nnetworks = ['10.0.0.0/8']\n";
     let uses = format!("{GATEWAY}{uses}{policy}");
-    let redis = "[redis]\naddr = '127.0.0.1:1'\n[limiting]\nstorage = 'redis'\n";
+    let redis = "[redis]\naddress = '127.0.0.1:1'\n[limiting]\nstorage = 'redis'\n";
     let redis = format!("{GATEWAY}{redis}{policy}");
     let profile = "profile = 'x'\n[scopes]\ns = ['user']\n[settings]\nr = 'stepwise'\n\
                    [[policy]]\nname = 'p'\nscope = 's'\nrefill = '$r'\nlimit = '1/s'\n";
-    let options = "[redis]\naddr = '127.0.0.1:1'\n[limits.a]\nlimit = '1/s'\nstorage = 'redis'\n\
+    let options = "[redis]\naddress = '127.0.0.1:1'\n[limits.a]\nlimit = '1/s'\nstorage = 'redis'\n\
                    on_failure = 'deny'\n[throttlers.t]\nrate = '2/s'\npartition_rate = '1/s'\n";
     let gopher = ("url = 'http", "url = 'gopher", "`url` must be http://");
     assert_one_message(GATEWAY, gopher.0, gopher.1, gopher.2);
@@ -472,11 +472,12 @@ fn an_error_that_follows_from_another_one_is_not_shown() {
     assert_one_message(&dict, "['12345678']", "['1234567']", "must be an ISPB");
     assert_one_message(&uses, "'1/s'", "'1/fortnight'", "unknown unit");
     assert_one_message(&uses, "name = 'c'", "nam = 'c'", "unknown key `nam`");
-    assert_one_message(&redis, "addr = ", "adr = ", "unknown key `adr`");
+    let (from, to) = ("[redis]\naddress", "[redis]\nadress");
+    assert_one_message(&redis, from, to, "unknown key `adress`");
     assert_one_message(profile, "['user']", "['usr']", "a key part must be");
     assert_one_message(profile, "r = 'stepwise'", "r = []", "setting");
     assert_one_message(profile, "profile = ", "profle = ", "unknown key `profle`");
-    assert_one_message(options, "addr = ", "adr = ", "unknown key `adr`");
+    assert_one_message(options, from, to, "unknown key `adress`");
     assert_one_message(options, "\nrate = ", "\nrte = ", "unknown key `rte`");
     // What does not follow from it is shown.
     let text = GATEWAY.replace(gopher.0, gopher.1) + "[[route]]\npath = '/b'\nupstream = 'b'\n";
@@ -491,12 +492,12 @@ fn an_error_that_follows_from_another_one_is_not_shown() {
 fn every_kind_of_file_is_checked_without_its_environment() {
     let gateway = "[[listener]]\naddress = '127.0.0.1:0'\ncertificate = 'missing.pem'\nkey = 'missing.key'\n\
         client_ca = 'missing-ca.pem'\n[[upstream]]\nname = 'a'\nurl = 'https://127.0.0.1:1'\nca = 'no.pem'\n\
-        [[route]]\npath = '/'\nupstream = 'a'\n[state]\nlisten = '127.0.0.1:0'\ntoken_env = 'NOT_SET_3'\n\
-        [limiting]\nstorage = 'redis'\n[redis]\npassword_env = 'NOT_SET_4'\nca_file = 'missing.pem'\n\
-        [[policies.policy]]\nname = 'p'\nlimit = '1/s'\non-failure = 'deny'\n";
+        [[route]]\npath = '/'\nupstream = 'a'\n[state]\naddress = '127.0.0.1:0'\ntoken_env = 'NOT_SET_3'\n\
+        [limiting]\nstorage = 'redis'\n[redis]\npassword_env = 'NOT_SET_4'\nca = 'missing.pem'\n\
+        [[policies.policy]]\nname = 'p'\nlimit = '1/s'\non_failure = 'deny'\n";
     let options = "[limits.a]\nlimit = '1/s'\nstorage = 'redis'\non_failure = 'deny'\n\
-        [redis]\naddr = 'rediss://127.0.0.1:1'\npassword_env = 'NOT_SET_5'\nca_file = 'missing.pem'\n\
-        cert_file = 'missing.pem'\nkey_file = 'missing.key'\n";
+        [redis]\naddress = 'rediss://127.0.0.1:1'\npassword_env = 'NOT_SET_5'\nca = 'missing.pem'\n\
+        certificate = 'missing.pem'\nkey = 'missing.key'\n";
     let profile = "profile = 'x'\n[[policy]]\nname = 'p'\nlimit = '1/s'\n";
     let monitor = format!("{MONITOR}[[sink]]\nname = 's'\nkind = 'slack'\nurl_env = 'NOT_SET_6'\n");
     for (name, text, is_valid) in [

@@ -68,7 +68,7 @@ fn folder() -> tempfile::TempDir {
         ),
         (
             "monitor.toml",
-            "[http]\nlisten = 'localhost:0'\n[[participant]]\nispb = '12345678'\n\
+            "[http]\naddress = 'localhost:0'\n[[participant]]\nispb = '12345678'\n\
              dict = 'http://127.0.0.1:1/api/v2/'\n",
         ),
     ] {

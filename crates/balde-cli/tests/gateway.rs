@@ -254,9 +254,9 @@ fn a_killed_gateway_keeps_its_promise_again_after_one_reconciliation() {
     let name = file.display().to_string();
     let (listen, state) = (free_address(), free_address());
     let more = format!(
-        "[state]\nlisten = \"{state}\"\ntoken_env = \"TOKEN\"\n\
+        "[state]\naddress = \"{state}\"\ntoken_env = \"TOKEN\"\n\
          [dict]\nupstream = \"dict\"\nparticipants = [\"{PARTICIPANT}\"]\nrefill = \"profile\"\n\
-         reconcile_seconds = 1\n"
+         reconcile_every = '1 s'\n"
     );
     write_config(&file, listen, dict.addresses[0], &more);
     let mut gateway = start(&["gateway", "-c", &name], 3);
@@ -321,11 +321,11 @@ fn what_a_killed_gateway_held_is_charged_and_the_other_keeps_the_promise() {
         let file = folder.path().join(format!("gateway{number}.toml"));
         let (listen, state) = (free_address(), free_address());
         let more = format!(
-            "[state]\nlisten = \"{state}\"\ntoken_env = \"TOKEN\"\n\
+            "[state]\naddress = \"{state}\"\ntoken_env = \"TOKEN\"\n\
              [limiting]\nstorage = \"redis\"\nhold_ttl = \"2 s\"\n\
-             [redis]\naddr = \"{}\"\ntimeout_ms = 100\n\
+             [redis]\naddress = \"{}\"\ntimeout = '100 ms'\n\
              [dict]\nupstream = \"dict\"\nparticipants = [\"{PARTICIPANT}\"]\n\
-             category = \"F\"\nrefill = \"profile\"\nreconcile_seconds = 0\n",
+             category = \"F\"\nrefill = \"profile\"\nreconcile_every = '0 s'\n",
             redis.addr()
         );
         write_config(&file, listen, dict.addresses[0], &more);
@@ -407,9 +407,9 @@ fn a_killed_upstream_loses_no_call_and_none_is_settled_twice() {
     let file = folder.path().join("gateway.toml");
     let (listen, state) = (free_address(), free_address());
     let more = format!(
-        "[state]\nlisten = \"{state}\"\ntoken_env = \"TOKEN\"\n\
+        "[state]\naddress = \"{state}\"\ntoken_env = \"TOKEN\"\n\
          [dict]\nupstream = \"dict\"\nparticipants = [\"{PARTICIPANT}\"]\nrefill = \"profile\"\n\
-         reconcile_seconds = 1\n"
+         reconcile_every = '1 s'\n"
     );
     write_config(&file, listen, dict_address, &more);
     let mut gateway = start(&["gateway", "-c", &file.display().to_string()], 3);
@@ -594,7 +594,7 @@ fn the_monitor_reads_the_gateway() {
     let file = folder.path().join("gateway.toml");
     let (listen, state) = (free_address(), free_address());
     let more = format!(
-        "[state]\nlisten = \"{state}\"\ntoken_env = \"TOKEN\"\n\
+        "[state]\naddress = \"{state}\"\ntoken_env = \"TOKEN\"\n\
          [dict]\nupstream = \"dict\"\nparticipants = [\"{PARTICIPANT}\"]\n"
     );
     write_config(&file, listen, dict.addresses[0], &more);

@@ -78,7 +78,7 @@ fn a_closed_port_is_exit_code_1_and_an_open_one_0() {
     // A server that never answers: the backlog accepts the connection.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
-    let output = health(&["--timeout-ms", "50", &url]);
+    let output = health(&["--timeout", "50 ms", &url]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("no answer within 50 ms"), "{text}");

@@ -23,7 +23,7 @@ impl Drop for Monitor {
 }
 
 fn write_config(folder: &Path, participants: &[&str]) {
-    let mut text = "[http]\nlisten = \"localhost:0\"\n".to_owned();
+    let mut text = "[http]\naddress = \"localhost:0\"\n".to_owned();
     for ispb in participants {
         // Nobody listens there.
         text += "[[participant]]\ndict = \"http://127.0.0.1:1/api/v2/\"\nispb = \"";

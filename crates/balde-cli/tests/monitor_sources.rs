@@ -88,7 +88,7 @@ impl World {
             "[[listener]]\naddress = \"{listen}\"\n\
              [[upstream]]\nname = \"dict\"\nurl = \"http://{dict}\"\n\
              [[route]]\npath = \"/\"\nupstream = \"dict\"\n\
-             [state]\nlisten = \"{state}\"\ntoken_env = \"TOKEN\"\n\
+             [state]\naddress = \"{state}\"\ntoken_env = \"TOKEN\"\n\
              [dict]\nupstream = \"dict\"\nparticipants = [\"{KNOWN}\", \"{STRANGER}\"]\n\
              check_keys_as = \"{KNOWN}\"\n"
         );
@@ -121,7 +121,7 @@ impl World {
 
     /// Writes a monitor's file.
     fn monitor(&self, participants: &[(&str, &str)]) {
-        let mut text = "[http]\nlisten = \"localhost:0\"\n".to_owned();
+        let mut text = "[http]\naddress = \"localhost:0\"\n".to_owned();
         for (ispb, source) in participants {
             text += "[[participant]]\nispb = \"";
             text += ispb;

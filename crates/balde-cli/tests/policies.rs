@@ -193,7 +193,7 @@ fn json_is_for_machines() {
     let text = stdout(&["policies", "dict-2.12.1", "--json", "--category", "A"]);
     let profile: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(profile["profile"], "dict-2.12.1");
-    assert_eq!(profile["settings"]["credit-deadline-seconds"], 43_200);
+    assert_eq!(profile["settings"]["credit_deadline"], "12 h");
     let policies = profile["policies"].as_array().expect("policies");
     assert_eq!(policies.len(), 31);
     let named = |name: &str| {
@@ -224,7 +224,7 @@ fn settings_can_be_changed_from_outside() {
         "--set",
         "refill=stepwise",
         "--set",
-        "cost-of-429=1",
+        "cost_of_429=1",
     ];
     let profile: Value = serde_json::from_str(&stdout(&arguments)).expect("JSON");
     assert_eq!(profile["settings"]["refill"], "stepwise");

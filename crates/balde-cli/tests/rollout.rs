@@ -33,7 +33,7 @@ fn config(folder: &Path, upstream: SocketAddr, more: &str) -> PathBuf {
         "[[listener]]\naddress = \"127.0.0.1:0\"\n\
          [[upstream]]\nname = \"backend\"\nurl = \"http://{upstream}\"\n\
          [[route]]\npath = \"/\"\nupstream = \"backend\"\n\
-         [state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n{more}"
+         [state]\naddress = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n{more}"
     );
     std::fs::write(&file, text).unwrap();
     file

@@ -59,7 +59,7 @@ impl Serving {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let expected = text.matches("listen = ").count();
+        let expected = text.matches("address = \"127.0.0.1:0").count();
         let mut addresses = HashMap::new();
         while addresses.len() < expected {
             let mut line = String::new();
@@ -152,8 +152,8 @@ fn balde_check_knows_a_service_file_and_its_mistakes() {
     assert!(is_valid, "{text}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wrong.toml");
-    let wrong = "[limits.a]\nlimit = \"1/s\"\n[rls]\nlisten = \"127.0.0.1:0\"\n[[rls.rule]]\n\
-                 domain = \"d\"\nmatch = [\"k\"]\nlimit = \"b\"\n[proxy]\nlisten = \"127.0.0.1:0\"\n";
+    let wrong = "[limits.a]\nlimit = \"1/s\"\n[rls]\naddress = \"127.0.0.1:0\"\n[[rls.rule]]\n\
+                 domain = \"d\"\nmatch = [\"k\"]\nlimit = \"b\"\n[proxy]\naddress = \"127.0.0.1:0\"\n";
     std::fs::write(&file, wrong).unwrap();
     let (is_valid, text) = balde(&["check", file.to_str().unwrap()]);
     assert!(!is_valid);
@@ -169,8 +169,8 @@ fn balde_check_knows_a_service_file_and_its_mistakes() {
 
 #[test]
 fn it_reloads_on_a_signal_and_drains_before_it_ends() {
-    let text = "[limits.a]\nlimit = \"10/day\"\n[resp]\nlisten = \"127.0.0.1:0\"\n\
-                [state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n[server]\ndrain_delay = \"1 s\"\n";
+    let text = "[limits.a]\nlimit = \"10/day\"\n[resp]\naddress = \"127.0.0.1:0\"\n\
+                [state]\naddress = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n[server]\ndrain_delay = \"1 s\"\n";
     let mut serving = Serving::start(text);
     let mut resp = serving.connect("resp");
     assert_eq!(ask(&mut resp, "CL.THROTTLE k 9 10 86400 3"), "*5");
@@ -200,7 +200,7 @@ fn ten_thousand_connections_are_served_or_refused_and_cost_little() {
     const OPEN: usize = 9_000;
     const ALL: usize = 10_000;
     let text = format!(
-        "[limits.a]\nlimit = \"10/day\"\n[resp]\nlisten = \"127.0.0.1:0\"\nconnections_max = {OPEN}\n"
+        "[limits.a]\nlimit = \"10/day\"\n[resp]\naddress = \"127.0.0.1:0\"\nconnections_max = {OPEN}\n"
     );
     let serving = Serving::start(&text);
     let mut open: Vec<TcpStream> = Vec::new();
@@ -240,11 +240,11 @@ fn nobody_reads_the_log_and_no_decision_waits_for_it() {
     const BY_OTHERS: usize = 34_000;
     const PIPELINE: usize = 1_000;
     let text = "[limits.a]\nlimit = \"1/day\"\ndenials = \"every\"\n\
-                [http]\nlisten = \"127.0.0.1:0\"\n[resp]\nlisten = \"127.0.0.1:0\"\n\
-                [rls]\nlisten = \"127.0.0.1:0\"\n[[rls.rule]]\ndomain = \"d\"\nmatch = [\"k\"]\nlimit = \"a\"\n\
-                [proxy]\nlisten = \"127.0.0.1:0\"\n[identity]\ntrusted_proxies = [\"127.0.0.1\"]\n\
+                [http]\naddress = \"127.0.0.1:0\"\n[resp]\naddress = \"127.0.0.1:0\"\n\
+                [rls]\naddress = \"127.0.0.1:0\"\n[[rls.rule]]\ndomain = \"d\"\nmatch = [\"k\"]\nlimit = \"a\"\n\
+                [proxy]\naddress = \"127.0.0.1:0\"\n[identity]\ntrusted_proxies = [\"127.0.0.1\"]\n\
                 [[policies.policy]]\nname = \"p\"\nscope = \"user\"\nlimit = \"1/day\"\ndenials = \"every\"\n";
-    let serving = Serving::start_with(text, &["--log", "debug"]);
+    let serving = Serving::start_with(text, &["--log-level", "debug"]);
     let longest = AtomicU64::new(0);
     let timed = |begun: Instant| {
         let ms = u64::try_from(begun.elapsed().as_millis()).unwrap();
@@ -341,7 +341,7 @@ fn allowed_by_two(leases: bool) -> Option<(u64, u64)> {
     let redis = RedisServer::start()?;
     let text = format!(
         "[limits.a]\nlimit = \"{RATE}/s burst {BURST}\"\nstorage = \"redis\"\non_failure = \"deny\"\n\
-         leases = {leases}\nlease_share = \"10%\"\n[redis]\naddr = \"{}\"\ntimeout_ms = 100\n[resp]\nlisten = \"127.0.0.1:0\"\n",
+         leases = {leases}\nlease_share = \"10%\"\n[redis]\naddress = \"{}\"\ntimeout = \"100 ms\"\n[resp]\naddress = \"127.0.0.1:0\"\n",
         redis.url()
     );
     let (mut one, two) = (Serving::start(&text), Serving::start(&text));

@@ -175,7 +175,7 @@ fn a_gateway_is_ready_reads_credentials_and_its_reload_fails_when_it_is_refused(
             "[[listener]]\naddress = \"{address}\"\ncertificate = \"tls_server.pem\"\n\
              key = \"tls_server.key\"\n\
              [[upstream]]\nname = \"a\"\nurl = \"http://127.0.0.1:1\"\n\
-             body_timeout_ms = {timeout_ms}\n\
+             body_timeout = '{timeout_ms} ms'\n\
              [[route]]\npath = \"/\"\nupstream = \"a\"\n\
              [server]\ndrain_delay = \"0 s\"\n"
         )
@@ -193,7 +193,7 @@ fn a_monitor_is_ready_and_its_reload_fails_when_it_is_refused() {
     let mut unit = Unit::new();
     let file = |ispb: &str| {
         format!(
-            "[http]\nlisten = \"127.0.0.1:0\"\n[history]\naddress = \"monitor.db\"\n\
+            "[http]\naddress = \"127.0.0.1:0\"\n[history]\naddress = \"monitor.db\"\n\
              [[participant]]\nispb = \"{ispb}\"\ndict = \"http://127.0.0.1:1/\"\n"
         )
     };

@@ -130,7 +130,7 @@ fn a_json_stream_has_nothing_but_json_without_nulls() {
             "json",
             "--seed",
         ])
-        .args([&seed, "--log", "warn"]),
+        .args([&seed, "--log-level", "warn"]),
     );
     let dict = url(&simulate.until("\"endpoint\":\"DICT\""));
     simulate.until("\"endpoint\":\"inspection\"");
@@ -139,11 +139,12 @@ fn a_json_stream_has_nothing_but_json_without_nulls() {
     let file = format!(
         "[[listener]]\naddress = \"{ANY}\"\n[[upstream]]\nname = \"dict\"\nurl = \"{upstream}\"\n\
          [[route]]\npath = \"/\"\nupstream = \"dict\"\n\
-         [state]\nlisten = \"{ANY}\"\ntoken_env = \"TOKEN\"\n"
+         [state]\naddress = \"{ANY}\"\ntoken_env = \"TOKEN\"\n"
     );
     let file = write(folder.path(), "gateway.toml", &file);
-    let mut gateway =
-        Service::start(balde(&["gateway", "-c", &file, "--log", "debug"]).env("TOKEN", "secret"));
+    let mut gateway = Service::start(
+        balde(&["gateway", "-c", &file, "--log-level", "debug"]).env("TOKEN", "secret"),
+    );
     let proxy = url(&gateway.until("\"endpoint\":\"gateway\""));
     gateway.until("\"endpoint\":\"metrics\"");
     assert!(get(&format!("{proxy}api/v2/policies/")).starts_with("HTTP/1.1 200"));
@@ -154,7 +155,7 @@ fn a_json_stream_has_nothing_but_json_without_nulls() {
     gateway.until("\"event_type\":\"reloaded\"");
 
     let file = format!(
-        "[http]\nlisten = \"{ANY}\"\n[[participant]]\nispb = \"12345678\"\ndict = \"{dict}\"\n\
+        "[http]\naddress = \"{ANY}\"\n[[participant]]\nispb = \"12345678\"\ndict = \"{dict}\"\n\
          [[participant]]\nispb = \"87654321\"\ndict = \"http://127.0.0.1:1/api/v2/\"\n"
     );
     let file = write(folder.path(), "monitor.toml", &file);
@@ -165,7 +166,7 @@ fn a_json_stream_has_nothing_but_json_without_nulls() {
             &file,
             "--log-format",
             "json",
-            "--log",
+            "--log-level",
             "debug",
         ])
         .current_dir(folder.path()),
@@ -182,7 +183,15 @@ fn a_json_stream_has_nothing_but_json_without_nulls() {
 #[test]
 fn up_writes_json_if_asked() {
     let mut up = Service::start(
-        balde(&["up", "--quiet", "--log-format", "json", "--log", "info"]).args([
+        balde(&[
+            "up",
+            "--quiet",
+            "--log-format",
+            "json",
+            "--log-level",
+            "info",
+        ])
+        .args([
             "--dict",
             ANY,
             "--gateway",
@@ -209,7 +218,7 @@ fn up_writes_json_if_asked() {
 fn line_on_a_terminal(arguments: &str, variables: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let file = format!(
-        "[http]\nlisten = \"{ANY}\"\n\
+        "[http]\naddress = \"{ANY}\"\n\
          [[participant]]\nispb = \"12345678\"\ndict = \"http://127.0.0.1:1/api/v2/\"\n"
     );
     write(folder.path(), "monitor.toml", &file);
@@ -268,7 +277,7 @@ fn text_in_a_pipe_has_no_colors() {
             ANY,
             "--log-format",
             "text",
-            "--log",
+            "--log-level",
             "debug",
         ])
         .env("TERM", "xterm")

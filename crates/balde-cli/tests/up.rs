@@ -192,7 +192,7 @@ fn a_monitor_runs_from_its_file_and_reports_where_a_bad_one_is_wrong() {
 
     std::fs::write(
         &file,
-        "[http]\nlisten = \"127.0.0.1:0\"\n\
+        "[http]\naddress = \"127.0.0.1:0\"\n\
          [[participant]]\nispb = \"12345678\"\ndict = \"http://127.0.0.1:1/api/v2/\"\n",
     )
     .unwrap();

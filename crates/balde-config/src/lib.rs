@@ -54,7 +54,7 @@ mod source;
 mod suggest;
 
 pub use diagnostic::{ConfigError, DIAGNOSTICS_MAX, Diagnostic, Diagnostics};
-pub use document::{Document, Located, Section, Value};
+pub use document::{Document, Located, Section, Value, parse_duration};
 pub use environment::{Environment, VARIABLE_BYTES_MAX, VariableError};
 pub use position::Position;
 pub use resolver::Resolver;

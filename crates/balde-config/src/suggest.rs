@@ -13,15 +13,7 @@ pub fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     if distance <= 2 && distance < key.len() {
         return Some(key);
     }
-    // A forgotten unit: `timeout` for `timeout_ms`.
-    let mut longer = known.iter().filter(|key| {
-        let rest = key.strip_prefix(name);
-        rest.is_some_and(|rest| rest.starts_with('_') && !name.is_empty())
-    });
-    match (longer.next(), longer.next()) {
-        (Some(only), None) => Some(only),
-        _ => None,
-    }
+    None
 }
 
 /// The Levenshtein distance: characters to change, add or remove.
@@ -58,8 +50,5 @@ mod tests {
             assert_eq!(nearest(name, &known), expected, "{name}");
         }
         assert_eq!(nearest(&"a".repeat(65), &known), None);
-        let known = ["timeout_ms", "idle_ms", "idle_max"];
-        assert_eq!(nearest("timeout", &known), Some("timeout_ms"));
-        assert_eq!(nearest("idle", &known), None, "it could be either");
     }
 }

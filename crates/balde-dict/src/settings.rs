@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use balde_config::{ConfigError, Diagnostics};
+use balde_config::{ConfigError, Diagnostics, parse_duration};
 use balde_policy::{FlagRule, InFlight, Profile, Setting, SettingValue};
 
 /// The longest deadline for credits: thirty days.
-const CREDIT_DEADLINE_MAX: u64 = 30 * 24 * 3_600;
+const CREDIT_DEADLINE_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+const HALF_DAY: Duration = Duration::from_secs(12 * 3_600);
 
 /// The most statuses that orders give tokens back for.
 const CREDIT_STATUSES_MAX: usize = 16;
 
 /// The longest time that a file of content ids may take: one day.
-const CID_FILE_SECONDS_MAX: u64 = 24 * 3_600;
+const CID_FILE_DELAY_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// From when the periods of a claim run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +100,8 @@ pub struct Settings {
     pub statistics_of_unregistered_keys: bool,
     /// How long a file of content ids takes to be written.
     pub cid_file_delay: Duration,
-    /// How long a company's entry may be cached, in seconds.
-    pub cache_max_age_s: u64,
+    /// How long a company's entry may be cached.
+    pub cache_max_age: Duration,
     /// Whether problem documents have a correlation id.
     pub problem_correlation_id: bool,
     /// Whether the reports of a funds recovery contain the creator's contact.
@@ -126,88 +128,80 @@ impl Settings {
         };
         let settings = Self {
             is_stepwise: reader.choice("refill", ["continuous", "stepwise"]) == 1,
-            refill_offset_s: reader.time_zone("refill-time-zone"),
+            refill_offset_s: reader.time_zone("refill_time_zone"),
             starts_empty: reader.choice("start", ["full", "empty"]) == 1,
-            cost_of_429: reader.number("cost-of-429", 0, balde_policy::COST_MAX),
+            cost_of_429: reader.number("cost_of_429", 0, balde_policy::COST_MAX),
             cost_of_other_lookups: reader.number(
-                "cost-of-other-lookups",
+                "cost_of_other_lookups",
                 0,
                 balde_policy::COST_MAX,
             ),
-            in_flight: match reader.choice("in-flight", ["reserved", "after-response"]) {
+            in_flight: match reader.choice("in_flight", ["reserved", "after-response"]) {
                 1 => InFlight::AfterResponse,
                 _ => InFlight::Reserved,
             },
             role_filter: match reader.choice(
-                "role-filter",
+                "role_filter",
                 ["exactly-one-true", "any-true", "any-present"],
             ) {
                 1 => FlagRule::AnyTrue,
                 2 => FlagRule::AnyPresent,
                 _ => FlagRule::ExactlyOneTrue,
             },
-            credit_once: reader.flag("credit-once", true),
-            credit_deadline: Duration::from_secs(reader.number(
-                "credit-deadline-seconds",
-                43_200,
-                CREDIT_DEADLINE_MAX,
-            )),
-            credit_statuses: reader.statuses("credit-statuses"),
-            retry_after_on_429: reader.flag("retry-after-on-429", true),
-            trailing_slash_optional: reader.choice("trailing-slash", ["exact", "optional"]) == 1,
-            is_version_1: reader.choice("api-version", ["2", "1"]) == 1,
-            serve_deprecated: reader.choice("deprecated-operations", ["gone", "served"]) == 1,
+            credit_once: reader.flag("credit_once", true),
+            credit_deadline: reader.duration("credit_deadline", HALF_DAY, CREDIT_DEADLINE_MAX),
+            credit_statuses: reader.statuses("credit_statuses"),
+            retry_after_on_429: reader.flag("retry_after_on_429", true),
+            trailing_slash_optional: reader.choice("trailing_slash", ["exact", "optional"]) == 1,
+            is_version_1: reader.choice("api_version", ["2", "1"]) == 1,
+            serve_deprecated: reader.choice("deprecated_operations", ["gone", "served"]) == 1,
             funds_recovery_policy: match reader.choice(
-                "funds-recovery-policy",
+                "funds_recovery_policy",
                 ["none", "infraction-reports", "refunds"],
             ) {
                 1 => FundsRecoveryPolicy::InfractionReports,
                 2 => FundsRecoveryPolicy::Refunds,
                 _ => FundsRecoveryPolicy::Uncounted,
             },
-            infer_participant: reader.choice("participant-when-absent", ["infer", "refuse"]) == 0,
-            claim_period_start: match reader.choice("claim-period-start", ["create", "acknowledge"])
+            infer_participant: reader.choice("participant_when_absent", ["infer", "refuse"]) == 0,
+            claim_period_start: match reader.choice("claim_period_start", ["create", "acknowledge"])
             {
                 1 => ClaimPeriodStart::Acknowledgement,
                 _ => ClaimPeriodStart::Creation,
             },
             claim_reason_error: match reader.choice(
-                "claim-reason-error",
+                "claim_reason_error",
                 ["InvalidReason", "ClaimOperationInvalid"],
             ) {
                 1 => "ClaimOperationInvalid",
                 _ => "InvalidReason",
             },
             restore_entry_of_cancelled_claim: reader
-                .choice("cancelled-claim-entry", ["gone", "restored"])
+                .choice("cancelled_claim_entry", ["gone", "restored"])
                 == 1,
             repeat_funds_recoveries: reader
-                .choice("funds-recovery-repeats", ["refused", "same-answer"])
+                .choice("funds_recovery_repeats", ["refused", "same-answer"])
                 == 1,
-            cancel_while_refunding: reader.flag("cancel-while-refunding", false),
-            notify_counterparties: reader.choice("event-recipients", ["creator", "all-parties"])
+            cancel_while_refunding: reader.flag("cancel_while_refunding", false),
+            notify_counterparties: reader.choice("event_recipients", ["creator", "all-parties"])
                 == 1,
-            unknown_recovery_status: reader.status_of_unknown("unknown-funds-recovery-status"),
-            unknown_policy_status: reader.status_of_unknown("unknown-policy-status"),
+            unknown_recovery_status: reader.status_of_unknown("unknown_funds_recovery_status"),
+            unknown_policy_status: reader.status_of_unknown("unknown_policy_status"),
             statistics_of_unregistered_keys: reader
-                .choice("unregistered-key-statistics", ["not-found", "zeros"])
+                .choice("unregistered_key_statistics", ["not-found", "zeros"])
                 == 1,
-            cid_file_delay: Duration::from_secs(reader.number(
-                "cid-file-seconds",
-                0,
-                CID_FILE_SECONDS_MAX,
-            )),
-            cache_max_age_s: reader.number("cache-max-age-seconds", 180, 86_400),
-            problem_correlation_id: reader.flag("problem-correlation-id", true),
+            cid_file_delay: reader.duration("cid_file_delay", Duration::ZERO, CID_FILE_DELAY_MAX),
+            cache_max_age: reader.duration("cache_max_age", Duration::from_secs(180), HALF_DAY * 2),
+            problem_correlation_id: reader.flag("problem_correlation_id", true),
             recovery_report_contact: reader.choice("recovery_report_contact", ["shown", "hidden"])
                 == 0,
             answer_signature_certificate: reader
                 .choice("answer_signature_key_info", ["certificate", "none"])
                 == 0,
         };
-        if reader.flag("credit-above-capacity", false) {
+        if reader.flag("credit_above_capacity", false) {
             let reason = "buckets never hold more than their capacity here; only false is possible";
-            reader.problem("credit-above-capacity", reason);
+            reader.problem("credit_above_capacity", reason);
         }
         reader.unknown();
         reader.diagnostics.into_result(settings)
@@ -266,6 +260,19 @@ impl<'p> Reader<'p> {
                 default
             }
         }
+    }
+
+    fn duration(&mut self, name: &'static str, default: Duration, most: Duration) -> Duration {
+        let duration = match self.value(name) {
+            None => Some(default),
+            Some(SettingValue::Text(text)) => parse_duration(text).ok(),
+            Some(_) => None,
+        };
+        duration.filter(|own| *own <= most).unwrap_or_else(|| {
+            let reason = format!("expected a duration of at most {most:?}, such as \"30 s\"");
+            self.problem(name, &reason);
+            default
+        })
     }
 
     /// The offset of a time zone: by name, or such as `-03:00`.

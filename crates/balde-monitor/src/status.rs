@@ -112,7 +112,7 @@ impl Status {
                 event_type = "coverage",
                 participant,
                 policies = now.join(" "),
-                "these buckets can be emptied and recover between two reads; raise read_share_pct \
+                "these buckets can be emptied and recover between two reads; raise read_share \
                  to read them more often"
             );
         }

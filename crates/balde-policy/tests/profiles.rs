@@ -211,7 +211,7 @@ limits = "none"
 [[policy]]
 limit = "1/s"
 admission = 2
-on-failure = "local 0%"
+on_failure = "local 0%"
 
 [[policy]]
 name = "two"
@@ -240,7 +240,7 @@ costs = { default = "$nothing", 404 = -1 }
         "32:36: `c` is not a value of tier; expected one of a, b",
         "37:10: write either `limit` or `limits`, not both",
         "39:1: missing key `name` in [[policy]]",
-        "42:14: `on-failure` must be \"deny\", \"allow\", or \"local\" with a share",
+        "42:14: `on_failure` must be \"deny\", \"allow\", or \"local\" with a share",
         "45:8: there is a policy `two` already",
         "47:21: there is no setting `nothing`",
         "47:39: `404` must be between 0 and 1000000",

@@ -46,7 +46,7 @@ const EXPIRE_INTERVAL: Duration = Duration::from_millis(100);
 ///     limit = "10/s burst 20"
 ///
 ///     [http]
-///     listen = "127.0.0.1:0"
+///     address = "127.0.0.1:0"
 ///     "#,
 ///     "service.toml",
 ///     std::path::Path::new(""),

@@ -171,7 +171,7 @@ async fn decision_service(
     address: SocketAddr,
     output: Output,
 ) -> anyhow::Result<balde_service::Bound> {
-    let text = format!("[limits.demo]\nlimit = \"1/s burst 5\"\n[http]\nlisten = \"{address}\"\n");
+    let text = format!("[limits.demo]\nlimit = \"1/s burst 5\"\n[http]\naddress = \"{address}\"\n");
     let folder = std::path::Path::new("");
     let config = balde_service::Config::parse(&text, "balde up", folder, |_variable| None)?;
     let bound = balde_service::Service::build(&config)?.bind().await;
@@ -209,9 +209,9 @@ fn gateway_config(
          [[upstream]]\nname = \"dict\"\nurl = \"http://{dict}\"\n\
          [[route]]\npath = \"/api\"\nupstream = \"dict\"\n\
          [[route]]\npath = \"/api-np\"\nupstream = \"dict\"\n\
-         [state]\nlisten = \"{state}\"\ntoken_env = \"TOKEN\"\n\
+         [state]\naddress = \"{state}\"\ntoken_env = \"TOKEN\"\n\
          [dict]\nupstream = \"dict\"\nparticipants = [\"{PARTICIPANT}\"]\nrefill = \"profile\"\n\
-         category = \"{CATEGORY}\"\nreconcile_seconds = {every}\n"
+         category = \"{CATEGORY}\"\nreconcile_every = \"{every} s\"\n"
     );
     let folder = std::path::Path::new("");
     let variable = |name: &str| (name == "TOKEN").then(|| token.to_owned());
@@ -222,7 +222,7 @@ fn gateway_config(
 fn config(addresses: &Addresses, token: &str, history: &std::path::Path) -> anyhow::Result<Config> {
     let Addresses { page, state, .. } = addresses;
     let text = format!(
-        "[http]\nlisten = \"{page}\"\n\
+        "[http]\naddress = \"{page}\"\n\
          [history]\naddress = {}\n\
          [[participant]]\nispb = \"{PARTICIPANT}\"\ngateway = \"http://{state}/balde/states\"\n\
          token_env = \"TOKEN\"\n",

@@ -7,7 +7,7 @@ use crate::processes::{Service, client_from, get_json, start_monitor, wait_for};
 use crate::source::{PARTICIPANT, POLICY, Source};
 
 /// The proxy connects from the second address of this machine.
-const FILE: &str = "[http]\nlisten = \"127.0.0.1:0\"\n\
+const FILE: &str = "[http]\naddress = \"127.0.0.1:0\"\n\
     public_url = \"https://monitor.example.com\"\n\
     [[http.tokens]]\nname = \"grafana\"\nrole = \"read\"\ntoken_env = \"READ_TOKEN\"\n\
     [[http.tokens]]\nname = \"ana\"\nrole = \"acknowledge\"\ntoken_env = \"ANA_TOKEN\"\n\

@@ -53,8 +53,8 @@ impl World {
         let source = Source::start(0).await;
         let (url, received) = events_api().await;
         let file = format!(
-            "[http]\nlisten = \"127.0.0.1:0\"\npublic_url = \"https://monitor.example.com/balde/\"\n\
-             [alerts]\ncalm_s = 1\n{}\
+            "[http]\naddress = \"127.0.0.1:0\"\npublic_url = \"https://monitor.example.com/balde/\"\n\
+             [alerts]\nresolve_after = '1 s'\n{}\
              [[sink]]\nname = \"pd\"\nkind = \"pagerduty\"\nurl = \"{url}\"\n\
              routing_key_env = \"ROUTING_KEY\"\nwebhook_secret_env = \"WEBHOOK_SECRET\"\n",
             source.section()

@@ -20,7 +20,7 @@ async fn a_payer_that_scans_is_on_the_monitors_report_and_its_refusals_are_count
             "[[listener]]\naddress = \"{listen}\"\n\
              [[upstream]]\nname = \"dict\"\nurl = \"http://{dict}\"\n\
              [[route]]\npath = \"/\"\nupstream = \"dict\"\n\
-             [state]\nlisten = \"{state}\"\ntoken_env = \"TOKEN\"\n\
+             [state]\naddress = \"{state}\"\ntoken_env = \"TOKEN\"\n\
              [dict]\nupstream = \"dict\"\nparticipants = [\"{PARTICIPANT}\"]\n\
              worst_payer_lookups = 300\n"
         ),
@@ -28,7 +28,7 @@ async fn a_payer_that_scans_is_on_the_monitors_report_and_its_refusals_are_count
     write(
         "monitor.toml",
         format!(
-            "[http]\nlisten = \"127.0.0.1:0\"\n\
+            "[http]\naddress = \"127.0.0.1:0\"\n\
              [[participant]]\nispb = \"{PARTICIPANT}\"\n\
              gateway = \"http://{state}/balde/states\"\ntoken_env = \"TOKEN\"\n"
         ),

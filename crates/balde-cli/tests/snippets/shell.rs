@@ -235,7 +235,7 @@ fn shop(session: &Session, limit: &str, route: &str) {
 fn bulk_jobs() {
     let mut session = Session::new();
     // Faster than on the page, for the test's sake.
-    shop(&session, "200/s burst 20", "wait_max_ms = 5000\n");
+    shop(&session, "200/s burst 20", "wait_max = '5 s'\n");
     fs::write(session.folder().join("search"), "hello\n").unwrap();
     session.commands("python3 -m http.server 9000 &");
     let all_pass = ["200"; 60].join(" ");
@@ -316,7 +316,7 @@ fn operations() {
     }
     for page in ["docs/operations.md", "docs/pt-BR/operations.md"] {
         let mut session = Session::new();
-        let monitor = "[http]\nlisten = \"127.0.0.1:9180\"\n[[participant]]\nispb = \"12345678\"\n\
+        let monitor = "[http]\naddress = \"127.0.0.1:9180\"\n[[participant]]\nispb = \"12345678\"\n\
                        dict = \"http://127.0.0.1:8085/api/v2/\"\n";
         fs::write(
             session.folder().join("monitor.toml"),

@@ -277,13 +277,18 @@ fn defaults_of_the_monitor_are_those_of_its_reference_file() {
         let shown = row[1].replace(['`', '[', ']'], "");
         assert_eq!(shown, reference(file, key).replace(['[', ']'], ""), "{key}");
     }
-    let number = |key: &str| reference(file, key).parse::<u32>().unwrap();
-    let band = number("band_pct");
+    // Of a share, such as "25%".
+    let number = |key: &str| {
+        let value = reference(file, key);
+        let number = value.trim_matches(|c: char| !c.is_ascii_digit());
+        number.parse::<u32>().unwrap()
+    };
+    let band = number("hysteresis");
     let thresholds = table("docs/monitor.md", "Severity | Raised");
     for (row, key) in thresholds
         .rows
         .iter()
-        .zip(["warning_pct", "critical_pct", "exhausted_pct"])
+        .zip(["warning", "critical", "exhausted"])
     {
         let raised = number(key);
         let is_none = raised == 0 && row[1].starts_with("no tokens");
@@ -297,9 +302,9 @@ fn defaults_of_the_monitor_are_those_of_its_reference_file() {
     for (row, key) in table("docs/alerts.md", "Forecast |")
         .rows
         .iter()
-        .zip(["predict_within_s", "page_within_s"])
+        .zip(["predict_within", "page_within"])
     {
-        let minutes = number(key) / 60;
+        let minutes = number(key);
         assert_eq!(numbers(&row[0]), [minutes.to_string()], "{row:?}");
         assert!(row[0].contains(key), "{row:?}");
     }

@@ -17,8 +17,16 @@ impl Value<'_> {
         range: RangeInclusive<Duration>,
         diagnostics: &mut Diagnostics,
     ) -> Option<Located<Duration>> {
+        if let Some(number) = self.as_number() {
+            let message = format!(
+                "{} needs a unit: write \"{number} s\", for instance",
+                self.subject()
+            );
+            diagnostics.at(self.span(), message);
+            return None;
+        }
         let text = self.string(diagnostics)?;
-        let problem = match parse(text.value) {
+        let problem = match parse_duration(text.value) {
             Ok(duration) if range.contains(&duration) => return Some(text.map(|_| duration)),
             Ok(_) => {
                 let (least, most) = range.into_inner();
@@ -31,8 +39,10 @@ impl Value<'_> {
     }
 }
 
-/// The period of a limit is a duration, so the parser of limits knows all units.
-fn parse(text: &str) -> Result<Duration, String> {
+/// Reads a duration: a number and a unit, such as `30 s`, with the units of limits. An error says what is
+/// wrong.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    // The period of a limit is a duration, so the parser of limits knows all units.
     let text = text.trim();
     if text.split_whitespace().next() == Some("0") || text.starts_with("0 ") {
         return Ok(Duration::ZERO);
@@ -61,7 +71,7 @@ mod tests {
             ("7 days", Duration::from_secs(7 * 86_400)),
             ("0 s", Duration::ZERO),
         ] {
-            assert_eq!(parse(text), Ok(duration), "{text}");
+            assert_eq!(parse_duration(text), Ok(duration), "{text}");
         }
         for text in [
             "",
@@ -72,7 +82,7 @@ mod tests {
             "min window",
             "1 s empty",
         ] {
-            assert!(parse(text).is_err(), "{text}");
+            assert!(parse_duration(text).is_err(), "{text}");
         }
     }
 }

@@ -2,9 +2,12 @@
 
 mod duration;
 mod limit;
+mod renamed;
 mod section;
+mod units;
 mod value;
 
+pub use duration::parse_duration;
 pub use section::Section;
 pub use value::{Located, Value};
 

@@ -26,7 +26,9 @@ pub(super) fn advice(
     let named = renames.iter().find(|(name, _)| *name == old.key());
     let named = named.map(|(_, new)| *new);
     let find = |name: &str| known.iter().copied().find(|known| *known == name);
-    let unit = UNITS.iter().find(|(ending, _)| old.key().ends_with(ending));
+    // `percent` alone is a unit, too.
+    let is_unit = |ending: &str| old.key().ends_with(ending) || old.key() == &ending[1..];
+    let unit = UNITS.iter().find(|(ending, _)| is_unit(ending));
     if let Some((ending, text)) = unit {
         let stem = old.key().strip_suffix(ending).unwrap_or_default();
         let new = named.or_else(|| find(stem))?;
@@ -42,7 +44,11 @@ pub(super) fn advice(
 
 /// The new line, with the old value if it was a number.
 fn written(new: &str, old: &Value<'_>, text: &dyn Fn(u64) -> String) -> String {
-    let number = |value: &Value<'_>| value.as_number().map(|number| format!("\"{}\"", text(number)));
+    let number = |value: &Value<'_>| {
+        value
+            .as_number()
+            .map(|number| format!("\"{}\"", text(number)))
+    };
     if let Some(items) = old.items() {
         let items: Option<Vec<String>> = items.iter().map(number).collect();
         return match items {
@@ -59,8 +65,67 @@ fn written(new: &str, old: &Value<'_>, text: &dyn Fn(u64) -> String) -> String {
 /// A duration in the largest unit that has no fraction.
 fn duration(number: u64, unit_ms: u64) -> String {
     let ms = number.saturating_mul(unit_ms);
-    let units = [("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)];
-    let found = units.iter().find(|(_, unit)| ms >= *unit && ms.is_multiple_of(*unit));
+    let units = [
+        ("days", 86_400_000),
+        ("h", 3_600_000),
+        ("min", 60_000),
+        ("s", 1_000),
+    ];
+    let found = units
+        .iter()
+        .find(|(_, unit)| ms >= *unit && ms.is_multiple_of(*unit));
     let (name, unit) = found.unwrap_or(&("ms", 1));
-    format!("{} {name}", ms / unit)
+    match (ms / unit, *name) {
+        (0, _) => "0 s".to_owned(),
+        (1, "days") => "1 day".to_owned(),
+        (number, name) => format!("{number} {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Diagnostics, Document, Source};
+
+    /// What is reported for a file whose section knows these keys.
+    fn reported(text: &str) -> String {
+        let source = Source::new("file.toml", text);
+        let mut diagnostics = Diagnostics::new(&source);
+        let document = Document::parse(&source, &mut diagnostics).unwrap();
+        let mut root = document.root();
+        for key in [
+            "timeout",
+            "windows",
+            "share",
+            "body_size_max",
+            "on_failure",
+            "resolve_after",
+        ] {
+            root.get(key);
+        }
+        root.renamed(&[("calm_s", "resolve_after"), ("percent", "share")]);
+        root.finish(&mut diagnostics);
+        diagnostics.into_result(()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_key_of_the_old_form_is_refused_with_the_new_line() {
+        for (old, new) in [
+            ("timeout_ms = 10000", "`timeout = \"10 s\"`"),
+            ("timeout_ms = 1500", "`timeout = \"1500 ms\"`"),
+            ("timeout_s = 86400", "`timeout = \"1 day\"`"),
+            ("timeout_s = 0", "`timeout = \"0 s\"`"),
+            ("timeout_ms = \"soon\"", "`timeout`, as a text with a unit"),
+            ("windows_s = [60, 90]", "`windows = [\"1 min\", \"90 s\"]`"),
+            ("share_pct = 25", "`share = \"25%\"`"),
+            ("percent = 25", "`share = \"25%\"`"),
+            ("body_bytes_max = 10485760", "`body_size_max = \"10 MiB\"`"),
+            ("on-failure = \"deny\"", "`on_failure`"),
+            ("calm_s = 120", "`resolve_after = \"2 min\"`"),
+        ] {
+            let reported = reported(old);
+            let expected = format!("has a new form: write {new}");
+            assert!(reported.contains(&expected), "{old}: {reported}");
+        }
+        assert!(reported("pause_ms = 3").contains("unknown key"));
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use balde_core::Limit;
 use toml::de::DeTable;
 
+use super::renamed::advice;
 use super::value::{Located, Value, shortened};
 use crate::diagnostic::Diagnostics;
 use crate::source::Span;
@@ -30,6 +31,8 @@ pub struct Section<'a> {
     known: Vec<&'static str>,
     /// Keys that are reported elsewhere, and never suggested.
     forbidden: Vec<&'static str>,
+    /// Earlier names of keys.
+    renames: Vec<(&'static str, &'static str)>,
 }
 
 impl<'a> Section<'a> {
@@ -41,6 +44,7 @@ impl<'a> Section<'a> {
             span: None,
             known: Vec::new(),
             forbidden: Vec::new(),
+            renames: Vec::new(),
         }
     }
 
@@ -172,6 +176,58 @@ impl<'a> Section<'a> {
         self.get(key)?.duration(range, diagnostics)
     }
 
+    /// Sets `target` to a duration, if the key is there.
+    pub fn set_duration(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<Duration>,
+        target: &mut Duration,
+        diagnostics: &mut Diagnostics,
+    ) {
+        if let Some(duration) = self.duration(key, range, diagnostics) {
+            *target = duration.value;
+        }
+    }
+
+    /// Sets `target` to a number, if the key is there.
+    pub fn set_count(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+        target: &mut usize,
+        diagnostics: &mut Diagnostics,
+    ) {
+        if let Some(number) = self.integer(key, range, diagnostics) {
+            *target = usize::try_from(number.value).unwrap_or(usize::MAX);
+        }
+    }
+
+    /// Takes a share in whole percent, such as `25%`. One outside of `range` is reported.
+    pub fn percent(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Located<u64>> {
+        self.get(key)?.percent(range, diagnostics)
+    }
+
+    /// Takes a number of bytes, such as `10 MiB`. One outside of `range` is reported.
+    pub fn size(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Located<u64>> {
+        self.get(key)?.size(range, diagnostics)
+    }
+
+    /// Names keys by which this section had others before: pairs of the old name and the new one. A key
+    /// whose old name only ended in a unit, or had hyphens, need not be named.
+    pub fn renamed(&mut self, names: &[(&'static str, &'static str)]) {
+        self.renames.extend_from_slice(names);
+    }
+
     /// Takes a limit, such as `10/s burst 20`.
     pub fn limit(
         &mut self,
@@ -212,6 +268,20 @@ impl<'a> Section<'a> {
         for key in self.table.keys() {
             let name = &**key.get_ref();
             if self.known.contains(&name) || self.forbidden.contains(&name) {
+                continue;
+            }
+            let old = self.find(name);
+            let old = old.and_then(|old| advice(&old, &self.known, &self.renames));
+            if let Some((new, written)) = old {
+                if !self.contains(new) {
+                    diagnostics.misspelled(self.span, new);
+                }
+                let name = shortened(name);
+                let message = format!(
+                    "`{name}` has a new form{}: write {written}",
+                    self.in_title()
+                );
+                diagnostics.at(Span::from(key.span()), message);
                 continue;
             }
             let advice = match nearest(name, &self.known) {

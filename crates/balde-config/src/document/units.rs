@@ -6,7 +6,12 @@ use super::value::{Located, Value};
 use crate::diagnostic::Diagnostics;
 
 /// Units of sizes, the largest first.
-const SIZES: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+const SIZES: [(&str, u64); 4] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("B", 1),
+];
 
 impl Value<'_> {
     /// The value as a share in whole percent, such as `25%`. One outside of `range` is reported.
@@ -15,6 +20,11 @@ impl Value<'_> {
         range: RangeInclusive<u64>,
         diagnostics: &mut Diagnostics,
     ) -> Option<Located<u64>> {
+        if let Some(number) = self.as_number() {
+            let message = format!("{} is a share: write \"{number}%\"", self.subject());
+            diagnostics.at(self.span(), message);
+            return None;
+        }
         let text = self.string(diagnostics)?;
         let number = text.value.trim().strip_suffix('%');
         let percent = number.and_then(|number| number.trim_end().parse().ok());
@@ -78,7 +88,15 @@ mod tests {
             assert_eq!(parse_size(text), Some(bytes), "{text}");
             assert_eq!(parse_size(&format_size(bytes)), Some(bytes));
         }
-        for text in ["", "10", "MiB", "1.5 MiB", "-1 B", "1 MB", "99999999999 GiB"] {
+        for text in [
+            "",
+            "10",
+            "MiB",
+            "1.5 MiB",
+            "-1 B",
+            "1 MB",
+            "99999999999 GiB",
+        ] {
             assert_eq!(parse_size(text), None, "{text}");
         }
     }

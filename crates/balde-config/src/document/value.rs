@@ -70,6 +70,23 @@ impl<'a> Value<'a> {
         Some(table.keys().map(|key| &**key.get_ref()).collect())
     }
 
+    /// The number, if the value is a decimal integer that is not negative.
+    pub(super) fn as_number(&self) -> Option<u64> {
+        let integer = self.parsed.get_ref().as_integer()?;
+        integer.as_str().parse().ok()
+    }
+
+    /// The items, if the value is an array.
+    pub(super) fn items(&self) -> Option<Vec<Value<'a>>> {
+        let array = self.parsed.get_ref().as_array()?;
+        let item = |parsed| Value {
+            is_item: true,
+            parsed,
+            ..self.clone()
+        };
+        Some(array.iter().map(item).collect())
+    }
+
     /// Whether the value is an integer.
     pub fn is_integer(&self) -> bool {
         self.parsed.get_ref().is_integer()

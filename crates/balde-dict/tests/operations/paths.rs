@@ -92,7 +92,7 @@ fn the_raw_segment_is_kept_and_the_key_decoded_once() {
 
 #[test]
 fn a_slash_at_the_end_may_be_made_optional() {
-    let profile = profiles::named_with("dict-2.12.1", &[("trailing-slash", "optional")]).unwrap();
+    let profile = profiles::named_with("dict-2.12.1", &[("trailing_slash", "optional")]).unwrap();
     let table = Table::new(profile.unwrap()).unwrap();
     for (method, path, operation) in [
         ("GET", "/api/v2/policies", Operation::ListBucketStates),

@@ -43,7 +43,7 @@ fn with_and_without_role_with_false_and_with_both_under_each_setting() {
         .iter()
         .enumerate()
     {
-        let profile = profiles::named_with("dict-2.12.1", &[("role-filter", setting)]).unwrap();
+        let profile = profiles::named_with("dict-2.12.1", &[("role_filter", setting)]).unwrap();
         let table = Table::new(profile.unwrap()).unwrap();
         for (path, a, b, policy) in lists {
             for (roles, is_filtered) in cases {

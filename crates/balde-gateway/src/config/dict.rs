@@ -118,10 +118,15 @@ pub(super) fn read(
     });
     let words = [("profile", Refill::Profile), ("unknown", Refill::Unknown)];
     let refill = section.choice("refill", &words, diagnostics);
-    let reconcile = section.integer("reconcile_seconds", 0..=86_400, diagnostics);
-    let reconcile = reconcile.map_or(60, |seconds| seconds.value);
-    let reserve = reserve(&mut section, diagnostics);
-    let drift = section.integer("drift_percent", 0..=100, diagnostics);
+    let mut reconcile = Duration::from_secs(60);
+    let range = Duration::ZERO..=Duration::from_secs(86_400);
+    section.set_duration("reconcile_every", range, &mut reconcile, diagnostics);
+    let reserve = section.percent("reconcile_reserve", 0..=90, diagnostics);
+    let drift = section.percent("drift_max", 0..=100, diagnostics);
+    section.renamed(&[
+        ("reconcile_seconds", "reconcile_every"),
+        ("drift_percent", "drift_max"),
+    ]);
     let user_start = user_start(&mut section, diagnostics);
     let lookups = section.integer("worst_payer_lookups", 1..=1_000_000, diagnostics);
     refuse_old_keys(&mut section, diagnostics);
@@ -140,8 +145,9 @@ pub(super) fn read(
             charged,
             category: category.unwrap_or(Category::H),
             refill: refill.map_or(Refill::Unknown, |refill| refill.value),
-            reconcile: (reconcile > 0).then(|| Duration::from_secs(reconcile)),
-            reconcile_reserve_percent: reserve,
+            reconcile: (!reconcile.is_zero()).then_some(reconcile),
+            reconcile_reserve_percent: reserve
+                .map_or(RECONCILE_RESERVE_PERCENT, |reserve| reserve.value),
             drift_percent: drift.map_or(5, |drift| drift.value),
             user_start,
             worst_payer_lookups: lookups.map_or(WORST_PAYER_LOOKUPS, |lookups| lookups.value),
@@ -161,20 +167,6 @@ fn refuse_old_keys(section: &mut Section<'_>, diagnostics: &mut Diagnostics) {
             diagnostics.at(number.span, message);
         }
     }
-}
-
-fn reserve(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> u64 {
-    let Some(text) = section.string("reconcile_reserve", diagnostics) else {
-        return RECONCILE_RESERVE_PERCENT;
-    };
-    let percent = text.value.strip_suffix('%');
-    let percent = percent.and_then(|percent| percent.trim_end().parse().ok());
-    if let Some(percent @ 0..=90) = percent {
-        return percent;
-    }
-    let message = "`reconcile_reserve` must be a share from \"0%\" to \"90%\"";
-    diagnostics.at(text.span, message);
-    RECONCILE_RESERVE_PERCENT
 }
 
 fn user_start(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> UserStart {

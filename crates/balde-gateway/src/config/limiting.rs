@@ -11,9 +11,9 @@ use balde_dict::{Table, profiles};
 use balde_policy::Profile;
 use http::HeaderName;
 
+use super::Resolver;
 use super::dict::DictConfig;
 use super::routes::CallerClass;
-use super::{Resolver, count};
 
 /// The header with which callers ask to wait, if the file names no other.
 const WAIT_HEADER: &str = "balde-wait-ms";
@@ -117,23 +117,12 @@ pub(super) fn read(
         if let Some(name) = read_wait_header(&mut section, diagnostics) {
             config.wait_header = name;
         }
-        config.waiting_max = count(
-            &mut section,
-            "waiting_max",
-            0..=1_000_000,
-            config.waiting_max,
-            diagnostics,
-        );
+        let waiting_max = &mut config.waiting_max;
+        section.set_count("waiting_max", 0..=1_000_000, waiting_max, diagnostics);
         let keys_max = section.integer("keys_max", 1..=KEYS_MAX_MAX, diagnostics);
         config.keys_max = keys_max.and_then(|keys_max| usize::try_from(keys_max.value).ok());
-        if let Some(share) = section.string("waiting_share", diagnostics) {
-            match percent_of(share.value) {
-                Some(percent) => config.waiting_share_percent = percent,
-                None => diagnostics.at(
-                    share.span,
-                    "`waiting_share` must be a share between 1% and 100%, such as \"10%\"",
-                ),
-            }
+        if let Some(share) = section.percent("waiting_share", 1..=100, diagnostics) {
+            config.waiting_share_percent = usize::try_from(share.value).unwrap_or(100);
         }
         let words = [("summary", Denials::Summary), ("every", Denials::Every)];
         if let Some(denials) = section.choice("denials", &words, diagnostics) {
@@ -185,15 +174,6 @@ pub(super) fn read(
     config
 }
 
-/// `10%` as a number.
-fn percent_of(text: &str) -> Option<usize> {
-    let number = text.trim().strip_suffix('%')?.trim_end();
-    number
-        .parse()
-        .ok()
-        .filter(|percent| (1..=100).contains(percent))
-}
-
 /// A profile by its name, or from a file.
 fn profile(
     named: Located<&str>,
@@ -226,7 +206,7 @@ fn profile(
     }
 }
 
-/// `{ refill = "stepwise", cost-of-429 = 1 }` as texts.
+/// `{ refill = "stepwise", cost_of_429 = 1 }` as texts.
 fn overrides(section: &Section<'_>, diagnostics: &mut Diagnostics) -> Vec<(String, String)> {
     let entries = section.entries();
     let overrides = entries.iter().filter_map(|entry| {
@@ -297,8 +277,9 @@ fn reserve(
     let policy = policy.and_then(|policy| policy.string(diagnostics));
     let class = section.require("class", diagnostics);
     let class = class.and_then(|class| class.string(diagnostics));
-    let percent = section.require("percent", diagnostics);
-    let percent = percent.and_then(|percent| percent.integer(1..=99, diagnostics));
+    let share = section.require("share", diagnostics);
+    let share = share.and_then(|share| share.percent(1..=99, diagnostics));
+    section.renamed(&[("percent", "share")]);
     section.finish(diagnostics);
     let (policy, class) = (policy?, class?);
     let is_known = known_policy(policy, profile, diagnostics);
@@ -311,7 +292,7 @@ fn reserve(
     Some(Reserve {
         policy: is_known.then(|| policy.value.to_owned())?,
         class: found?,
-        percent: percent?.value,
+        percent: share?.value,
     })
 }
 

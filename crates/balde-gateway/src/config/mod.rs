@@ -15,10 +15,9 @@ use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use balde::options::ServiceOptions;
-use balde_config::{ConfigError, Diagnostics, Document, Environment, Resolver, Section, Source};
+use balde_config::{ConfigError, Diagnostics, Document, Environment, Resolver, Source};
 
 pub use dict::{DictConfig, Refill, UserStart};
 pub use limiting::{LimitingConfig, Reserve, Shadow};
@@ -144,30 +143,4 @@ impl fmt::Debug for Config {
             .field("routes", &self.routes.len())
             .finish_non_exhaustive()
     }
-}
-
-/// Takes a duration in milliseconds, between `least` and `most`.
-fn millis(
-    section: &mut Section<'_>,
-    key: &'static str,
-    range: std::ops::RangeInclusive<u64>,
-    default: Duration,
-    diagnostics: &mut Diagnostics,
-) -> Duration {
-    let ms = section.integer(key, range, diagnostics);
-    ms.map_or(default, |ms| Duration::from_millis(ms.value))
-}
-
-/// Takes a number that fits `usize`.
-fn count(
-    section: &mut Section<'_>,
-    key: &'static str,
-    range: std::ops::RangeInclusive<u64>,
-    default: usize,
-    diagnostics: &mut Diagnostics,
-) -> usize {
-    let number = section.integer(key, range, diagnostics);
-    number.map_or(default, |number| {
-        usize::try_from(number.value).unwrap_or(usize::MAX)
-    })
 }

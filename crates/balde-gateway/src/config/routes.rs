@@ -8,6 +8,7 @@ use balde_policy::{PathRules, Permission};
 use http::{HeaderName, Method};
 use ipnet::IpNet;
 
+use super::server::BODY_BYTES_MAX;
 use super::upstreams::UpstreamConfig;
 use crate::host;
 
@@ -208,10 +209,11 @@ fn read_one(
     let upstream = section.require("upstream", diagnostics);
     let upstream = upstream.and_then(|upstream| upstream.string(diagnostics));
     let limits = section.boolean("limits", diagnostics);
-    let wait = section.integer("wait_ms", 0..=3_600_000, diagnostics);
-    let wait_max = section.integer("wait_max_ms", 0..=3_600_000, diagnostics);
+    let range = || Duration::ZERO..=Duration::from_secs(3_600);
+    let wait = section.duration("wait", range(), diagnostics);
+    let wait_max = section.duration("wait_max", range(), diagnostics);
     let class = section.string("class", diagnostics);
-    let body_bytes_max = section.integer("body_bytes_max", 0..=1 << 50, diagnostics);
+    let body_bytes_max = section.size("body_size_max", 0..=BODY_BYTES_MAX, diagnostics);
     let order_header = section.string("order_header", diagnostics);
     let upgrade = upgrade(&mut section, is_dict, diagnostics);
     section.finish(diagnostics);
@@ -261,7 +263,7 @@ fn read_one(
         diagnostics.at(path.span, message);
     }
     let prefix = normal_prefix(path, diagnostics);
-    let wait = wait.map_or(0, |wait| wait.value);
+    let wait = wait.map_or(Duration::ZERO, |wait| wait.value);
     Some(RouteConfig {
         name: name.map_or_else(|| path.value.to_owned(), |name| name.value.to_owned()),
         host,
@@ -269,8 +271,8 @@ fn read_one(
         methods,
         upstream: upstream?,
         is_limited: limits.is_none_or(|limits| limits.value),
-        wait: Duration::from_millis(wait),
-        wait_max: Duration::from_millis(wait_max.map_or(wait, |most| most.value.max(wait))),
+        wait,
+        wait_max: wait_max.map_or(wait, |most| most.value.max(wait)),
         class,
         body_bytes_max: body_bytes_max.map(|bytes| bytes.value),
         order_header,

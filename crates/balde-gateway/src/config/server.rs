@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use balde_config::{Diagnostics, Located, Section};
 
-use super::{Resolver, count, millis};
+use super::Resolver;
 use crate::tls::{self, ClientCertificates, TlsError};
 
 const LISTENERS_MAX: usize = 64;
+
+/// The longest body that can be allowed.
+pub(super) const BODY_BYTES_MAX: u64 = 1 << 50;
 
 /// An address to listen on.
 #[derive(Clone)]
@@ -126,72 +129,49 @@ pub(super) fn read(section: Option<Section<'_>>, diagnostics: &mut Diagnostics) 
     if let Some(workers) = server.integer("workers", 1..=1_024, diagnostics) {
         config.workers = usize::try_from(workers.value).ok();
     }
-    config.connections_max = count(
-        server,
-        "connections_max",
-        1..=1_000_000,
-        config.connections_max,
-        diagnostics,
-    );
+    let connections = &mut config.connections_max;
+    server.set_count("connections_max", 1..=1_000_000, connections, diagnostics);
     // hyper needs at least 8 KiB to read a head.
-    config.header_bytes_max = count(
-        server,
-        "header_bytes_max",
-        8_192..=1_048_576,
-        config.header_bytes_max,
-        diagnostics,
-    );
-    config.headers_max = count(
-        server,
+    if let Some(size) = server.size("header_size_max", 8_192..=1_048_576, diagnostics) {
+        config.header_bytes_max = usize::try_from(size.value).unwrap_or(usize::MAX);
+    }
+    server.set_count(
         "headers_max",
         1..=1_000,
-        config.headers_max,
+        &mut config.headers_max,
         diagnostics,
     );
-    if let Some(bytes) = server.integer("body_bytes_max", 0..=1 << 50, diagnostics) {
-        config.body_bytes_max = bytes.value;
+    if let Some(size) = server.size("body_size_max", 0..=BODY_BYTES_MAX, diagnostics) {
+        config.body_bytes_max = size.value;
     }
-    let range = || 1..=3_600_000;
-    config.header_timeout = millis(
-        server,
-        "header_timeout_ms",
-        range(),
-        config.header_timeout,
-        diagnostics,
+    let (none, short, second) = (
+        Duration::ZERO,
+        Duration::from_millis(1),
+        Duration::from_secs(1),
     );
-    config.body_timeout = millis(
-        server,
-        "body_timeout_ms",
-        range(),
-        config.body_timeout,
-        diagnostics,
-    );
-    config.write_timeout = millis(
-        server,
-        "write_timeout_ms",
-        range(),
-        config.write_timeout,
-        diagnostics,
-    );
-    let range_of_half = Duration::ZERO..=Duration::from_secs(3_600);
-    let half_close = server.duration("half_close_timeout", range_of_half, diagnostics);
-    if let Some(half_close) = half_close {
-        config.half_close_timeout = half_close.value;
-    }
-    config.shutdown_timeout = millis(
-        server,
-        "shutdown_timeout_ms",
-        range(),
-        config.shutdown_timeout,
-        diagnostics,
-    );
-    let range = Duration::from_secs(1)..=Duration::from_secs(86_400);
-    if let Some(timeout) = server.duration("tunnel_idle_timeout", range, diagnostics) {
-        config.tunnel_idle_timeout = timeout.value;
-    }
-    let range = Duration::ZERO..=Duration::from_secs(3_600);
-    if let Some(delay) = server.duration("drain_delay", range, diagnostics) {
-        config.drain_delay = delay.value;
+    let (hour, day) = (Duration::from_secs(3_600), Duration::from_secs(86_400));
+    for (key, range, target) in [
+        ("header_timeout", short..=hour, &mut config.header_timeout),
+        ("body_timeout", short..=hour, &mut config.body_timeout),
+        ("write_timeout", short..=hour, &mut config.write_timeout),
+        (
+            "half_close_timeout",
+            none..=hour,
+            &mut config.half_close_timeout,
+        ),
+        (
+            "shutdown_timeout",
+            short..=hour,
+            &mut config.shutdown_timeout,
+        ),
+        (
+            "tunnel_idle_timeout",
+            second..=day,
+            &mut config.tunnel_idle_timeout,
+        ),
+        ("drain_delay", none..=hour, &mut config.drain_delay),
+    ] {
+        server.set_duration(key, range, target, diagnostics);
     }
     if let Some(access_log) = server.boolean("access_log", diagnostics) {
         config.is_access_logged = access_log.value;
@@ -256,7 +236,8 @@ pub(super) fn state(
     diagnostics: &mut Diagnostics,
 ) -> Option<StateConfig> {
     let mut section = section?;
-    let text = section.require("listen", diagnostics);
+    section.renamed(&[("listen", "address")]);
+    let text = section.require("address", diagnostics);
     let text = text.and_then(|text| text.string(diagnostics));
     let token = resolver.secret(&mut section, "token_env", diagnostics);
     if !section.contains("token_env") {

@@ -8,7 +8,7 @@ use balde_config::{Diagnostics, Section};
 use http::Uri;
 use http::uri::{Authority, Scheme};
 
-use super::{Resolver, count, millis};
+use super::Resolver;
 use crate::tls::{self, TlsError};
 
 const UPSTREAMS_MAX: usize = 256;
@@ -171,22 +171,23 @@ fn read_one(
     let protocol = section.choice("protocol", &words, diagnostics);
     let ca = resolver.bytes(&mut section, "ca", diagnostics);
     let identity = resolver.identity(&mut section, diagnostics);
-    let connections_max = count(
-        &mut section,
+    let mut connections_max = 1_024;
+    section.set_count(
         "connections_max",
         1..=65_536,
-        1_024,
+        &mut connections_max,
         diagnostics,
     );
-    let seconds = Duration::from_secs;
-    let mut timeout = |key, default| {
-        let range = 1..=3_600_000;
-        millis(&mut section, key, range, default, diagnostics)
+    let mut timeout = |key, seconds| {
+        let mut timeout = Duration::from_secs(seconds);
+        let range = Duration::from_millis(1)..=Duration::from_secs(3_600);
+        section.set_duration(key, range, &mut timeout, diagnostics);
+        timeout
     };
-    let idle_timeout = timeout("idle_timeout_ms", seconds(60));
-    let connect_timeout = timeout("connect_timeout_ms", seconds(3));
-    let response_timeout = timeout("response_timeout_ms", seconds(30));
-    let body_timeout = timeout("body_timeout_ms", seconds(30));
+    let idle_timeout = timeout("idle_timeout", 60);
+    let connect_timeout = timeout("connect_timeout", 3);
+    let response_timeout = timeout("response_timeout", 30);
+    let body_timeout = timeout("body_timeout", 30);
     let words = [
         ("client", HostHeader::Client),
         ("upstream", HostHeader::Upstream),

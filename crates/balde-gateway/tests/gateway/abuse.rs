@@ -19,7 +19,7 @@ async fn oversized_heads_are_431() {
     let backend = Backend::start().await;
     let gateway = Running::start(&simple(
         backend.address,
-        "[server]\nheader_bytes_max = 8192\nheaders_max = 20\n",
+        "[server]\nheader_size_max = '8 KiB'\nheaders_max = 20\n",
     ))
     .await;
     let long = format!(
@@ -90,7 +90,7 @@ async fn a_body_that_is_too_long_is_413_with_and_without_a_length() {
     let backend = Backend::start().await;
     let gateway = Running::start(&simple(
         backend.address,
-        "body_bytes_max = 10\n[server]\nbody_bytes_max = 1000000\n",
+        "body_size_max = '10 B'\n[server]\nbody_size_max = '1000000 B'\n",
     ))
     .await;
     let answer = raw(
@@ -118,7 +118,7 @@ async fn a_client_that_stops_sending_is_given_up() {
     let backend = Backend::start().await;
     let gateway = Running::start(&simple(
         backend.address,
-        "[server]\nheader_timeout_ms = 200\nbody_timeout_ms = 200\n",
+        "[server]\nheader_timeout = '200 ms'\nbody_timeout = '200 ms'\n",
     ))
     .await;
     // In the middle of the head, the connection is closed; in the middle of the body it is 408.
@@ -166,7 +166,7 @@ async fn clients_that_hang_within_a_body_leave_connections_to_the_upstream() {
     const CLIENTS: usize = 20;
     let backend = Backend::start().await;
     let text = simple(backend.address, "");
-    let limits = "connections_max = 4\nconnect_timeout_ms = 500\n";
+    let limits = "connections_max = 4\nconnect_timeout = '500 ms'\n";
     let text = text.replace("[[route]]", &format!("{limits}[[route]]"));
     let gateway = Running::start(&text).await;
     let mut hanging = Vec::new();
@@ -224,7 +224,7 @@ async fn a_large_body_passes_without_being_collected() {
     let backend = Backend::start().await;
     let gateway = Running::start(&simple(
         backend.address,
-        "[server]\nbody_bytes_max = 10000000000\n",
+        "[server]\nbody_size_max = '9765625 KiB'\n",
     ))
     .await;
     let body = Chunks {
@@ -278,7 +278,7 @@ async fn a_client_that_reads_nothing_is_given_up() {
     let backend = Backend::start().await;
     let gateway = Running::start(&simple(
         backend.address,
-        "[server]\nwrite_timeout_ms = 300\nbody_bytes_max = 100000000\n",
+        "[server]\nwrite_timeout = '300 ms'\nbody_size_max = '100000000 B'\n",
     ))
     .await;
     let mut stream = TcpStream::connect(gateway.address).await.unwrap();

@@ -70,7 +70,7 @@ fn all_problems_are_reported_at_once_with_their_places() {
          [[route]]\npath = \"shop\"\nupstream = \"d\"\n\
          [[route]]\npath = \"/x\"\nupstream = \"c\"\nclass = \"live\"\n\
          [server]\nworkers = 0\n\
-         [state]\nlisten = \"127.0.0.1:9\"\ntoken_env = \"NOT_SET\"\n\
+         [state]\naddress = \"127.0.0.1:9\"\ntoken_env = \"NOT_SET\"\n\
          [[policies.policy]]\nname = \"p\"\nlimit = \"10/fortnight\"\n\
          [limiting]\nshadow = [\"q\"]\n",
     )
@@ -81,7 +81,7 @@ fn all_problems_are_reported_at_once_with_their_places() {
         "gateway.toml:3:1: `certificate` and `key` are used together",
         "gateway.toml:8:7: `url` must be http:// or https://",
         "gateway.toml:11:7: `url` must be http:// or https://",
-        "gateway.toml:15:1: unknown key `connect_timeout` in [[upstream]]; did you mean `connect_timeout_ms`?",
+        "gateway.toml:15:19: `connect_timeout` needs a unit: write \"5 s\", for instance",
         "gateway.toml:18:12: there is no upstream `d`",
         "gateway.toml:17:8: `path` must begin with `/`",
         "gateway.toml:22:9: there is no class `live`",
@@ -103,7 +103,7 @@ fn a_token_in_the_place_of_a_variables_name_is_not_shown() {
             "[[listener]]\naddress = \"127.0.0.1:0\"\n\
              [[upstream]]\nname = \"a\"\nurl = \"http://127.0.0.1:1\"\n\
              [[route]]\npath = \"/\"\nupstream = \"a\"\n\
-             [state]\nlisten = \"127.0.0.1:9\"\ntoken_env = \"{token}\"\n\
+             [state]\naddress = \"127.0.0.1:9\"\ntoken_env = \"{token}\"\n\
              [redis]\npassword_env = \"{token}\"\n"
         );
         let problems = parse(&text).unwrap_err();

@@ -14,8 +14,12 @@ use crate::simulated::{
 #[tokio::test]
 async fn bodies_paths_and_the_host_reach_dict_as_they_are_signed() {
     let backend = Backend::start().await;
-    let gateway =
-        Running::start(&configuration(backend.address, "reconcile_seconds = 0", "")).await;
+    let gateway = Running::start(&configuration(
+        backend.address,
+        "reconcile_every = '0 ms'",
+        "",
+    ))
+    .await;
     let body = "<?xml version=\"1.0\"?>\n<UpdateEntryRequest  a='1'>\r\n\t<Signature>AbC=</Signature>\
                 <Key>+5511987654321</Key><Account><Participant>12345678</Participant></Account>\
                 <!-- ação --></UpdateEntryRequest>\n\n";
@@ -159,7 +163,7 @@ async fn an_unknown_outcome_costs_the_highest_price_until_a_reconciliation() {
     // It accepts connections and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let text = configuration(silent.local_addr().unwrap(), &exact('A'), "");
-    let config = parse(&text.replace("response_timeout_ms = 20000", "response_timeout_ms = 300"));
+    let config = parse(&text.replace("response_timeout = '20 s'", "response_timeout = '300 ms'"));
     let clock = ManualClock::at_us(START_US);
     let gateway = Running::start_with(&config, Clock::manual(&clock)).await;
     assert_eq!(
@@ -282,7 +286,7 @@ async fn an_order_reported_after_a_reconciliation_does_not_count_twice() {
 #[tokio::test]
 async fn what_others_use_is_withheld_shown_and_given_back() {
     let dict = Dict::start('F').await;
-    let of_dict = "refill = \"profile\"\ncategory = \"F\"\nreconcile_seconds = 60";
+    let of_dict = "refill = \"profile\"\ncategory = \"F\"\nreconcile_every = '1 min'";
     let gateway = dict.gateway(of_dict, "").await;
     gateway.gateway.reconcile().await;
     let shown = async || {
@@ -355,7 +359,7 @@ async fn a_payer_that_dict_refuses_again_and_again_waits_longer_each_time() {
 async fn categories_limits_and_levels_of_dict_are_applied_live() {
     let dict = Dict::start('F').await;
     let gateway = dict
-        .gateway("refill = \"profile\"\nreconcile_seconds = 0", "")
+        .gateway("refill = \"profile\"\nreconcile_every = '0 s'", "")
         .await;
     // The smallest category until DICT says otherwise.
     assert_eq!(gateway.bucket(PSP_POLICY, None).await["capacity"], 50);
@@ -425,8 +429,12 @@ async fn payers_start_as_configured_and_refill_with_time() {
 #[tokio::test]
 async fn requests_of_others_and_of_nobody_are_not_forwarded() {
     let backend = Backend::start().await;
-    let gateway =
-        Running::start(&configuration(backend.address, "reconcile_seconds = 0", "")).await;
+    let gateway = Running::start(&configuration(
+        backend.address,
+        "reconcile_every = '0 ms'",
+        "",
+    ))
+    .await;
     let url = gateway.url("/api/v2/claims/1");
     let other = gateway
         .client
@@ -447,7 +455,7 @@ async fn a_reserve_keeps_a_batch_from_starving_live_payments() {
     let dict = Dict::start('H').await;
     let more = "\n[[class]]\nname = \"live\"\nheader = \"x-class\"\nvalue = \"live\"\n\
                 networks = [\"127.0.0.0/8\"]\n[limiting]\n[[limiting.reserve]]\n\
-                policy = \"CIDS_EVENTS_LIST\"\nclass = \"live\"\npercent = 20\n";
+                policy = \"CIDS_EVENTS_LIST\"\nclass = \"live\"\nshare = '20%'\n";
     let gateway = dict.gateway(&exact('H'), more).await;
     let path = format!("/api/v2/cids/events?Participant={PARTICIPANT}&KeyType=CPF");
     let ask = async |class: &str| {
@@ -474,7 +482,7 @@ async fn a_reserve_keeps_a_batch_from_starving_live_payments() {
 async fn clients_that_list_policies_leave_tokens_for_reconciliations() {
     for (reserve, listed) in [("", 15), ("reconcile_reserve = \"50%\"\n", 10)] {
         let dict = Dict::start('H').await;
-        let of_dict = format!("refill = \"profile\"\nreconcile_seconds = 3600\n{reserve}");
+        let of_dict = format!("refill = \"profile\"\nreconcile_every = '1 h'\n{reserve}");
         let gateway = dict.gateway(&of_dict, "").await;
         // The first reconciliation, when it starts, must not be between two requests.
         let first = async {

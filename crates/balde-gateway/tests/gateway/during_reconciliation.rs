@@ -167,10 +167,10 @@ impl Drop for SlowRedis {
 
 async fn gateway(dict: &LateDict, redis: &SlowRedis) -> Arc<Running> {
     let more = format!(
-        "[limiting]\nstorage = \"redis\"\n[redis]\naddr = \"{}\"\ntimeout_ms = 100\n",
+        "[limiting]\nstorage = \"redis\"\n[redis]\naddress = \"{}\"\ntimeout = '100 ms'\n",
         redis.address
     );
-    let of_dict = "refill = \"profile\"\ncategory = \"H\"\nreconcile_seconds = 0";
+    let of_dict = "refill = \"profile\"\ncategory = \"H\"\nreconcile_every = '0 s'";
     let text = configuration(dict.address, of_dict, &more);
     let one = format!("[\"{PARTICIPANT}\"]");
     let both = format!("[\"{PARTICIPANT}\", \"{SECOND_PARTICIPANT}\"]");

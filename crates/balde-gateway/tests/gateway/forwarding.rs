@@ -191,7 +191,7 @@ async fn an_upstream_that_dies_under_load_costs_each_request_once() {
     let address = backend.address;
     let policy = format!(
         "[[policies.policy]]\nname = \"all\"\nlimit = \"1/day burst {CAPACITY}\"\n\
-         [state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n"
+         [state]\naddress = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n"
     );
     let gateway = Arc::new(Running::start(&simple(address, &policy)).await);
     let is_over = Arc::new(AtomicBool::new(false));
@@ -256,7 +256,7 @@ async fn an_upstream_that_does_not_answer_is_504_and_then_502_without_waiting() 
     // It accepts connections and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let text = simple(silent.local_addr().unwrap(), "")
-        .replace("[[route]]", "response_timeout_ms = 300\n[[route]]");
+        .replace("[[route]]", "response_timeout = '300 ms'\n[[route]]");
     let gateway = Running::start(&text).await;
     let mut statuses = Vec::new();
     let started = Instant::now();

@@ -91,7 +91,7 @@ async fn a_long_response_reaches_a_client_that_closed_its_half() {
 #[tokio::test]
 async fn a_body_that_ends_too_early_is_broken_at_once() {
     let backend = Backend::start().await;
-    let more = "[server]\nhalf_close_timeout = \"10 min\"\nbody_timeout_ms = 3600000\n";
+    let more = "[server]\nhalf_close_timeout = \"10 min\"\nbody_timeout = '1 h'\n";
     let gateway = Running::start(&simple(backend.address, more)).await;
     for request in [
         "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhell",
@@ -108,7 +108,7 @@ async fn a_client_that_is_gone_is_given_up_after_the_timeout_and_charged_as_aban
     let more = "[[policies.policy]]\nname = \"all\"\nscope = \"user\"\n\
                 limit = \"1/min burst 100\"\ncosts = { default = 1, unanswered = 7 }\n\
                 [server]\nhalf_close_timeout = \"100 ms\"\n\
-                [state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n";
+                [state]\naddress = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n";
     let clock = ManualClock::at_us(1_000_000_000);
     let config = parse(&simple(backend.address, more));
     let gateway = Running::start_with(&config, Clock::manual(&clock)).await;

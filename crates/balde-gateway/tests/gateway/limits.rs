@@ -16,7 +16,7 @@ scope = \"user\"
 limit = \"1/min burst 100\"
 costs = { 200 = 1, 404 = 20, 500 = 0, default = 1 }
 [state]
-listen = \"127.0.0.1:0\"
+address = \"127.0.0.1:0\"
 token_env = \"TOKEN\"
 ";
 
@@ -150,7 +150,7 @@ async fn waiting_requests_are_served_in_order_and_end_with_their_callers() {
     let backend = Backend::start().await;
     // One caller may have half of the places.
     let more = POLICIES.replace("1/min burst 100", "5/s burst 1");
-    let more = format!("wait_max_ms = 10000\n[limiting]\nwaiting_max = 6\n{more}");
+    let more = format!("wait_max = '10 s'\n[limiting]\nwaiting_max = 6\n{more}");
     let gateway = Running::start(&simple(backend.address, &more)).await;
     let ask = |number: usize, wait: &str| {
         let url = gateway.url(&format!("/status/200?n={number}"));
@@ -191,7 +191,7 @@ async fn waiting_requests_are_served_in_order_and_end_with_their_callers() {
 async fn a_caller_that_stops_waiting_leaves_the_line() {
     let backend = Backend::start().await;
     let more = POLICIES.replace("1/min burst 100", "1/h burst 1");
-    let more = format!("wait_max_ms = 3600000\n{more}");
+    let more = format!("wait_max = '1 h'\n{more}");
     let gateway = Running::start(&simple(backend.address, &more)).await;
     assert_eq!(gateway.status("/status/200").await, 200);
     // Tokens cannot come in time, so there is nothing to wait for.
@@ -229,7 +229,7 @@ networks = [\"127.0.0.0/8\"]
 [[limiting.reserve]]
 policy = \"all\"
 class = \"live\"
-percent = 30
+share = '30%'
 [[policies.policy]]
 name = \"all\"
 limit = \"1/h burst 10\"
@@ -290,7 +290,7 @@ async fn the_reserves_of_several_classes_add_up() {
         format!(
             "[[class]]\nname = \"{class}\"\nheader = \"x-class\"\nvalue = \"{class}\"\n\
              networks = [\"127.0.0.0/8\"]\n[[limiting.reserve]]\npolicy = \"all\"\n\
-             class = \"{class}\"\npercent = {percent}\n"
+             class = \"{class}\"\nshare = '{percent}%'\n"
         )
     });
     let policy = "[[policies.policy]]\nname = \"all\"\nlimit = \"1/h burst 10\"\n";

@@ -65,9 +65,9 @@ fn configuration(authority: &Authority, dict: &str, of_upstream: &str, of_dict: 
          client_certificate = \"optional\"\n\
          [[upstream]]\nname = \"dict\"\nurl = \"http://{dict}\"\n{of_upstream}\n\
          [[route]]\npath = \"/\"\nupstream = \"dict\"\n\
-         [state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n\
+         [state]\naddress = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n\
          [dict]\nupstream = \"dict\"\nparticipants = [\"{ONE}\", \"{OTHER}\"]\nrefill = \"profile\"\n\
-         category = \"A\"\nreconcile_seconds = 0\n{of_dict}\n",
+         category = \"A\"\nreconcile_every = '0 s'\n{of_dict}\n",
         text(&chain),
         text(&key),
         text(&authority.ca()),

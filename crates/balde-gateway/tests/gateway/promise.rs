@@ -420,7 +420,7 @@ async fn beside_another_spender(rivals: Rivals) {
     let Rivals { name, key_of, .. } = rivals;
     let count = requests() / 4;
     let dict = Arc::new(Dict::start('F').await);
-    let of_dict = "refill = \"profile\"\ncategory = \"F\"\nreconcile_seconds = 60";
+    let of_dict = "refill = \"profile\"\ncategory = \"F\"\nreconcile_every = '1 min'";
     let gateway = Arc::new(dict.gateway(of_dict, "").await);
     // Returns how many DICT has refused, after a reconciliation.
     let send = async |seed: u64| {

@@ -11,7 +11,7 @@ use crate::running::{PATIENCE, Running, parse, simple};
 fn policies(capacity: u64) -> String {
     format!(
         "[[policies.policy]]\nname = \"all\"\nlimit = \"1/day burst {capacity}\"\n\
-         [state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n"
+         [state]\naddress = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n"
     )
 }
 
@@ -48,7 +48,7 @@ async fn a_reload_under_load_loses_no_request_and_no_bucket() {
         let text = simple(backend.address, &policies(capacity));
         let text = text.replace(
             "[[route]]",
-            &format!("body_timeout_ms = {}\n[[route]]", 1_000 + round),
+            &format!("body_timeout = '{} ms'\n[[route]]", 1_000 + round),
         );
         // The addresses of the file are 127.0.0.1:0, which have not changed.
         gateway.gateway.reload(&parse(&text)).unwrap();
@@ -82,13 +82,13 @@ async fn what_needs_a_restart_is_refused_and_changes_nothing() {
     let gateway = Running::start(&text).await;
     for (from, to, what) in [
         (
-            "address = \"127.0.0.1:0\"",
-            "address = \"127.0.0.1:1\"",
+            "[[listener]]\naddress = \"127.0.0.1:0\"",
+            "[[listener]]\naddress = \"127.0.0.1:1\"",
             "listeners",
         ),
         (
-            "listen = \"127.0.0.1:0\"",
-            "listen = \"127.0.0.1:1\"",
+            "[state]\naddress = \"127.0.0.1:0\"",
+            "[state]\naddress = \"127.0.0.1:1\"",
             "state endpoint",
         ),
         (

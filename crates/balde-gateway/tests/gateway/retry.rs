@@ -12,7 +12,7 @@ scope = \"user\"
 limit = \"1/min burst 100\"
 costs = { default = 1, unanswered = 7 }
 [state]
-listen = \"127.0.0.1:0\"
+address = \"127.0.0.1:0\"
 token_env = \"TOKEN\"
 ";
 
@@ -142,7 +142,7 @@ async fn a_response_that_has_begun_is_not_asked_for_again() {
         _ => Reply::Close,
     })
     .await;
-    let gateway = gateway(&upstream, "response_timeout_ms = 300").await;
+    let gateway = gateway(&upstream, "response_timeout = '300 ms'").await;
     assert_eq!(send(&gateway, "GET", "").await.0, 200);
     assert_eq!(send(&gateway, "GET", "").await.0, 504);
     assert_eq!(upstream.heads(), 2, "{:?}", upstream.connections());

@@ -77,9 +77,9 @@ impl World {
             "[[listener]]\naddress = \"127.0.0.1:0\"\ncertificate = {:?}\nkey = {:?}\n\
              [[upstream]]\nname = \"backend\"\nurl = \"http://{}\"\n\
              [[route]]\npath = \"/\"\nupstream = \"backend\"\n\
-             [limiting]\nstorage = \"redis\"\n[redis]\naddr = \"{}\"\n\
+             [limiting]\nstorage = \"redis\"\n[redis]\naddress = \"{}\"\n\
              [[policies.policy]]\nname = \"all\"\nlimit = \"1000/s burst 1000\"\n\
-             [state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n",
+             [state]\naddress = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n",
             text(&certificate),
             text(&key),
             self.upstream,
@@ -164,7 +164,7 @@ async fn rules_fire_for_a_running_gateway_and_resolve() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_query_of_the_dashboard_finds_something_and_promtool_accepts_the_base_units() {
     let dict = Dict::start('F').await;
-    let gateway = dict.gateway("reconcile_seconds = 0", "").await;
+    let gateway = dict.gateway("reconcile_every = '0 ms'", "").await;
     gateway.gateway.reconcile().await;
     let state = gateway.state.unwrap();
     let starting =

@@ -23,13 +23,13 @@ async fn two_gateways_at(
     of_redis: &str,
 ) -> [Arc<Running>; 2] {
     let more = format!(
-        "[limiting]\nstorage = \"redis\"\n[redis]\naddr = \"{}\"\ntimeout_ms = 100\n{of_redis}",
+        "[limiting]\nstorage = \"redis\"\n[redis]\naddress = \"{}\"\ntimeout = '100 ms'\n{of_redis}",
         redis.addr()
     );
-    let regularly = if of_dict.contains("reconcile_seconds") {
+    let regularly = if of_dict.contains("reconcile_every") {
         ""
     } else {
-        "reconcile_seconds = 0\n"
+        "reconcile_every = '0 ms'\n"
     };
     let of_dict = format!("refill = \"profile\"\n{regularly}{of_dict}");
     let config = parse(&configuration(dict.address, &of_dict, &more));
@@ -257,7 +257,7 @@ async fn two_gateways_beside_another_spender_are_seldom_refused() {
         return;
     };
     let dict = Arc::new(Dict::start_in_real_time('F').await);
-    let of_dict = "category = \"F\"\nreconcile_seconds = 5";
+    let of_dict = "category = \"F\"\nreconcile_every = '5 s'";
     let gateways = two_gateways(&dict, &redis, of_dict).await;
     for gateway in &gateways {
         gateway.gateway.reconcile().await;

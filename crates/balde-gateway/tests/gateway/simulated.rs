@@ -235,15 +235,15 @@ impl Spending {
 
 /// The keys of `[dict]` for a gateway that mirrors the buckets of a category exactly.
 pub(crate) fn exact(category: char) -> String {
-    format!("refill = \"profile\"\ncategory = \"{category}\"\nreconcile_seconds = 0")
+    format!("refill = \"profile\"\ncategory = \"{category}\"\nreconcile_every = '0 s'")
 }
 
 pub(crate) fn configuration(dict: SocketAddr, of_dict: &str, more: &str) -> String {
     format!(
         "[[listener]]\naddress = \"127.0.0.1:0\"\n\
-         [[upstream]]\nname = \"dict\"\nurl = \"http://{dict}\"\nresponse_timeout_ms = 20000\n\
+         [[upstream]]\nname = \"dict\"\nurl = \"http://{dict}\"\nresponse_timeout = '20 s'\n\
          [[route]]\npath = \"/\"\nupstream = \"dict\"\n{more}\n\
-         [state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n\
+         [state]\naddress = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n\
          [dict]\nupstream = \"dict\"\nparticipants = [\"{PARTICIPANT}\"]\n{of_dict}\n"
     )
 }

@@ -105,7 +105,7 @@ async fn a_stream_that_takes_nothing_is_reset_after_the_write_timeout_and_others
     let gateway = gateway(
         &backend,
         "connections_max = 8",
-        "[server]\nwrite_timeout_ms = 300\n",
+        "[server]\nwrite_timeout = '300 ms'\n",
     )
     .await;
     let sender = without_window(gateway.address).await;
@@ -165,8 +165,8 @@ async fn an_upstream_is_not_down_because_bodies_do_not_arrive() {
     let backend = Backend::start().await;
     let gateway = gateway(
         &backend,
-        "response_timeout_ms = 300",
-        "[server]\nbody_timeout_ms = 60000\n",
+        "response_timeout = '300 ms'",
+        "[server]\nbody_timeout = '1 min'\n",
     )
     .await;
     let part = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhello";
@@ -202,7 +202,7 @@ async fn an_upstream_is_not_down_because_bodies_do_not_arrive() {
 }
 
 const WAITING: &str = "
-wait_ms = 120000
+wait = '2 min'
 [limiting]
 waiting_max = 8
 waiting_share = \"25%\"
@@ -250,7 +250,7 @@ async fn a_slow_client_is_served_to_the_end_while_it_takes_something() {
     let gateway = gateway(
         &backend,
         "connections_max = 2",
-        "[server]\nwrite_timeout_ms = 1000\n",
+        "[server]\nwrite_timeout = '1 s'\n",
     )
     .await;
     let length = 4 * 1_024 * 1_024;

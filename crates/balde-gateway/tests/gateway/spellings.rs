@@ -301,7 +301,7 @@ async fn what_no_route_covers_does_not_reach_the_upstream() {
 async fn the_path_goes_on_as_the_file_says() {
     let log = ByteLog::start().await;
     let rule = "[[policies.policy]]\nname = \"all\"\nmatch = [\"GET /a/{x}\"]\nlimit = \"1/day burst 100\"\n\
-                [state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n";
+                [state]\naddress = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n";
     for (paths, target, arrives) in [
         ("", "/%61/%2B%40+@/", "/a/%2B%40+@/"),
         ("", "/a/%c3%a3?x=%61//..;", "/a/%C3%A3?x=%61//..;"),

@@ -9,7 +9,7 @@ use crate::simulated::{Dict, PARTICIPANT, PAYER, USER_POLICY, key, no_key, order
 #[tokio::test]
 async fn nothing_is_answered_without_the_token() {
     let backend = Backend::start().await;
-    let more = "[state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n";
+    let more = "[state]\naddress = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n";
     let gateway = Running::start(&simple(backend.address, more)).await;
     let url = |path: &str| format!("http://{}{path}", gateway.state.unwrap());
     for path in ["/balde/states", "/metrics", "/balde/orders", "/"] {
@@ -57,7 +57,7 @@ async fn nothing_is_answered_without_the_token() {
 #[tokio::test]
 async fn a_participants_and_a_payers_buckets_are_reported_with_everything_an_operator_asks() {
     let dict = Dict::start('F').await;
-    let gateway = dict.gateway("reconcile_seconds = 0", "").await;
+    let gateway = dict.gateway("reconcile_every = '0 ms'", "").await;
     gateway.gateway.reconcile().await;
     for number in 0..30 {
         gateway.look_up(&key(1), PAYER, &order(number)).await;
@@ -176,7 +176,7 @@ async fn refusals_belong_to_their_participant_and_scanning_payers_are_reported()
 async fn a_participant_that_the_gateway_or_dict_does_not_know_is_404() {
     let dict = Dict::start_knowing(&[PARTICIPANT]).await;
     // The last one is in the gateway's file, but DICT does not know it.
-    let file = crate::simulated::configuration(dict.address, "reconcile_seconds = 0", "");
+    let file = crate::simulated::configuration(dict.address, "reconcile_every = '0 ms'", "");
     let own = format!("participants = [\"{PARTICIPANT}\"]");
     assert!(file.contains(&own), "{file}");
     let file = file.replace(&own, "participants = [\"12345678\", \"1234567A\"]");
@@ -204,7 +204,7 @@ async fn a_participant_that_the_gateway_or_dict_does_not_know_is_404() {
     assert!(body.contains("DICT does not accept participant 1234567A: it answered with 403"));
 }
 
-const STATE: &str = "[state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n";
+const STATE: &str = "[state]\naddress = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n";
 
 #[tokio::test]
 async fn connections_that_read_nothing_do_not_keep_health_checks_out() {
@@ -236,7 +236,7 @@ async fn readiness_tells_what_is_missing() {
     };
     let backend = Backend::start().await;
     let more = format!(
-        "{STATE}[limiting]\nstorage = \"redis\"\n[redis]\naddr = \"{}\"\n\
+        "{STATE}[limiting]\nstorage = \"redis\"\n[redis]\naddress = \"{}\"\n\
          [[policies.policy]]\nname = \"all\"\nscope = \"user\"\nlimit = \"1000/s\"\n",
         redis.addr()
     );

@@ -96,7 +96,7 @@ async fn mutual_tls_in_and_out_and_classes_by_certificate() {
          certificate = {:?}\nkey = {:?}\n\
          [[route]]\npath = \"/\"\nupstream = \"inner\"\n\
          [[class]]\nname = \"live\"\ncertificates = [\"{}\"]\n\
-         [limiting]\n[[limiting.reserve]]\npolicy = \"all\"\nclass = \"live\"\npercent = 50\n\
+         [limiting]\n[[limiting.reserve]]\npolicy = \"all\"\nclass = \"live\"\nshare = '50%'\n\
          [[policies.policy]]\nname = \"all\"\nlimit = \"1/h burst 4\"\n",
         text(&server.0),
         text(&server.1),

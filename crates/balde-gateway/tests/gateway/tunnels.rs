@@ -99,7 +99,7 @@ async fn tunnels_count_as_connections_of_client_and_upstream_until_they_end() {
     );
     let text = text.replace(
         "[[route]]",
-        "connections_max = 2\nconnect_timeout_ms = 200\n[[route]]",
+        "connections_max = 2\nconnect_timeout = '200 ms'\n[[route]]",
     );
     let gateway = Running::start(&text).await;
     let one = open(&gateway).await;

@@ -19,7 +19,7 @@ async fn steps_of_an_unknown_phase_and_a_clock_that_is_off_do_not_matter() {
         let dict = Dict::start_with('F', &[("refill", "stepwise")], START_US + phase).await;
         let own = ManualClock::at_us(START_US);
         let gateway = dict
-            .gateway_with("category = \"F\"\nreconcile_seconds = 0", "", &own)
+            .gateway_with("category = \"F\"\nreconcile_every = '0 s'", "", &own)
             .await;
         let gateway = Arc::new(gateway);
         let clocks = [dict.clock.clone(), own];
@@ -165,7 +165,7 @@ async fn an_unknown_refill_leaves_at_most_one_step_unused_per_bucket_and_minute(
         let start_us = START_US + phase_ms * 1_000;
         let dict = Dict::start_with('H', &[("refill", "stepwise")], start_us).await;
         let own = ManualClock::at_us(START_US);
-        let of_dict = "category = \"H\"\nreconcile_seconds = 0";
+        let of_dict = "category = \"H\"\nreconcile_every = '0 s'";
         let gateway = Arc::new(dict.gateway_with(of_dict, "", &own).await);
         let states = gateway.states(&format!("participant={PARTICIPANT}")).await;
         let mut driven = Vec::new();

@@ -10,16 +10,16 @@ use crate::raw_upstream::{RawUpstream, Reply};
 use crate::running::{PATIENCE, Running, parse, raw, simple, status_of};
 
 const POLICY: &str = "
-body_bytes_max = 10
+body_size_max = '10 B'
 [[policies.policy]]
 name = \"all\"
 scope = \"user\"
 limit = \"1/min burst 100\"
 costs = { default = 1, unanswered = 7 }
 [server]
-body_timeout_ms = 200
+body_timeout = '200 ms'
 [state]
-listen = \"127.0.0.1:0\"
+address = \"127.0.0.1:0\"
 token_env = \"TOKEN\"
 ";
 

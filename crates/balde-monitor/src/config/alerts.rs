@@ -1,5 +1,7 @@
-//! The sections `[alerts]` and `[routes]`: when alerts fire, and which kinds of sink each severity
+//! The sections `[alerts]` and `[severities]`: when alerts fire, and which kinds of sink each severity
 //! goes to.
+
+use std::time::Duration;
 
 use balde_config::{Diagnostics, Located, Section, Value};
 
@@ -9,10 +11,18 @@ use crate::analyse::{AnalysisSettings, Confidence};
 use crate::severity::{Severity, Thresholds};
 use crate::sink::{Language, Wording};
 
-const SECOND_US: u64 = 1_000_000;
-
 /// The longest duration of a key: thirty days.
-const DURATION_MAX_S: u64 = 30 * 86_400;
+const DURATION_MAX: Duration = Duration::from_secs(30 * 86_400);
+
+/// Keys whose names have changed otherwise than by their unit.
+const RENAMED: [(&str, &str); 6] = [
+    ("band_pct", "hysteresis"),
+    ("calm_s", "resolve_after"),
+    ("predicted_as", "predicted_severity"),
+    ("stale_severity", "stale_severity"),
+    ("changed_severity", "changed_severity"),
+    ("credited", "credited_policies"),
+];
 
 pub(super) struct Alerts {
     pub(super) rules: AlertRules,
@@ -48,7 +58,7 @@ pub(super) fn read(
     };
     let defaults = read_numbers(&mut section, Numbers::default(), diagnostics);
     alerts.rules = AlertRules::new(defaults.rule(&section, diagnostics));
-    if let Some(us) = seconds(&mut section, "stale_after_s", 1, diagnostics) {
+    if let Some(us) = micros(&mut section, "stale_after", 1, diagnostics) {
         alerts.staleness.stale_after_us = us;
     }
     if let Some(severity) = section.choice("stale_as", &SEVERITIES, diagnostics) {
@@ -58,8 +68,8 @@ pub(super) fn read(
         alerts.staleness.changed_severity = severity.value;
     }
     alerts.wording = read_wording(&mut section, diagnostics);
-    if section.get("credited").is_some() {
-        let names = section.strings("credited", diagnostics);
+    if section.get("credited_policies").is_some() {
+        let names = section.strings("credited_policies", diagnostics);
         for name in &names {
             let is_part = |policy: &String| policy.contains(name.value);
             if policies.is_some_and(|policies| !policies.iter().any(is_part)) {
@@ -80,10 +90,12 @@ pub(super) fn read(
             };
             let numbers = read_numbers(&mut policy, defaults, diagnostics);
             let rule = numbers.rule(&policy, diagnostics);
+            policy.renamed(&RENAMED);
             policy.finish(diagnostics);
             alerts.rules = alerts.rules.with_policy(entry.key(), rule);
         }
     }
+    section.renamed(&RENAMED);
     section.finish(diagnostics);
     alerts
 }
@@ -167,16 +179,16 @@ fn read_numbers(
 ) -> Numbers {
     let mut numbers = defaults;
     for (key, field) in [
-        ("warning_pct", &mut numbers.warning_pct),
-        ("critical_pct", &mut numbers.critical_pct),
-        ("exhausted_pct", &mut numbers.exhausted_pct),
-        ("band_pct", &mut numbers.band_pct),
+        ("warning", &mut numbers.warning_pct),
+        ("critical", &mut numbers.critical_pct),
+        ("exhausted", &mut numbers.exhausted_pct),
+        ("hysteresis", &mut numbers.band_pct),
     ] {
-        if let Some(percent) = section.integer(key, 0..=99, diagnostics) {
+        if let Some(percent) = section.percent(key, 0..=99, diagnostics) {
             *field = u32::try_from(percent.value).unwrap_or(99);
         }
     }
-    if let Some(us) = seconds(section, "calm_s", 0, diagnostics) {
+    if let Some(us) = micros(section, "resolve_after", 0, diagnostics) {
         numbers.rule = numbers.rule.with_resolve_after_us(us);
     }
     let words = [
@@ -184,31 +196,31 @@ fn read_numbers(
         ("medium", Confidence::Medium),
         ("high", Confidence::High),
     ];
-    let within_us = seconds(section, "predict_within_s", 0, diagnostics);
+    let within_us = micros(section, "predict_within", 0, diagnostics);
     let confidence = section.choice("predict_confidence", &words, diagnostics);
-    let severity = section.choice("predicted_as", &SEVERITIES, diagnostics);
+    let severity = section.choice("predicted_severity", &SEVERITIES, diagnostics);
     let rule = numbers.rule;
     numbers.rule = rule.with_predictions(
         within_us.unwrap_or(rule.predict_within_us()),
         confidence.map_or(rule.predict_confidence(), |word| word.value),
         severity.map_or(rule.predicted_severity(), |word| word.value),
     );
-    let confirm_us = seconds(section, "predict_confirm_s", 0, diagnostics);
-    let below_pct = section.integer("predict_below_pct", 0..=100, diagnostics);
+    let confirm_us = micros(section, "predict_confirm", 0, diagnostics);
+    let below_pct = section.percent("predict_below", 0..=100, diagnostics);
     let below_bp = below_pct.and_then(|percent| u32::try_from(percent.value * 100).ok());
     numbers.rule = numbers.rule.with_confirmation(
         confirm_us.unwrap_or(rule.confirm_after_us()),
         below_bp.unwrap_or(rule.confirm_below_bp()),
     );
-    if let Some(us) = seconds(section, "page_within_s", 0, diagnostics) {
+    if let Some(us) = micros(section, "page_within", 0, diagnostics) {
         numbers.rule = numbers.rule.with_page_within_us(us);
     }
     for (key, severity) in [
-        ("remind_warning_s", Severity::Warning),
-        ("remind_critical_s", Severity::Critical),
-        ("remind_exhausted_s", Severity::Exhausted),
+        ("remind_warning", Severity::Warning),
+        ("remind_critical", Severity::Critical),
+        ("remind_exhausted", Severity::Exhausted),
     ] {
-        if let Some(us) = seconds(section, key, 0, diagnostics) {
+        if let Some(us) = micros(section, key, 0, diagnostics) {
             let every_us = (us > 0).then_some(us);
             numbers.rule = numbers.rule.with_reminders(severity, every_us);
         }
@@ -216,14 +228,16 @@ fn read_numbers(
     numbers
 }
 
-fn seconds(
+/// A duration in microseconds, of `least_s` seconds or more.
+fn micros(
     section: &mut Section<'_>,
     key: &'static str,
-    least: u64,
+    least_s: u64,
     diagnostics: &mut Diagnostics,
 ) -> Option<u64> {
-    let seconds = section.integer(key, least..=DURATION_MAX_S, diagnostics)?;
-    Some(seconds.value * SECOND_US)
+    let range = Duration::from_secs(least_s)..=DURATION_MAX;
+    let duration = section.duration(key, range, diagnostics)?.value;
+    u64::try_from(duration.as_micros()).ok()
 }
 
 pub(super) fn read_routes(section: Option<Section<'_>>, diagnostics: &mut Diagnostics) -> Routes {

@@ -1,16 +1,16 @@
 //! The section `[analysis]`: how far back samples are looked at.
 
+use std::time::Duration;
+
 use balde_config::{Diagnostics, Section};
 
 use crate::analyse::AnalysisSettings;
 
-const SECOND_US: u64 = 1_000_000;
-
-/// The longest window and the longest gap: one day.
-const SPAN_MAX_S: u64 = 86_400;
+/// The shortest and the longest window and gap.
+const SPANS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(86_400));
 
 /// The largest error of a timestamp.
-const ERROR_MAX_MS: u64 = 60_000;
+const ERROR_MAX: Duration = Duration::from_secs(60);
 
 pub(super) fn read(
     section: Option<Section<'_>>,
@@ -20,14 +20,15 @@ pub(super) fn read(
     let Some(mut section) = section else {
         return settings;
     };
-    if let Some(value) = section.get("windows_s") {
+    let spans = || SPANS.0..=SPANS.1;
+    if let Some(value) = section.get("windows") {
         let windows = value.array(diagnostics).unwrap_or_default();
-        let seconds = windows
+        let windows = windows
             .iter()
-            .map(|window| window.integer(1..=SPAN_MAX_S, diagnostics));
-        // A window that is not a number has been reported.
-        if let Some(seconds) = seconds.collect::<Option<Vec<_>>>() {
-            let windows_us = seconds.iter().map(|window| window.value * SECOND_US);
+            .map(|window| window.duration(spans(), diagnostics));
+        // A window that is not a duration has been reported.
+        if let Some(windows) = windows.collect::<Option<Vec<_>>>() {
+            let windows_us = windows.iter().map(|window| micros(window.value));
             match settings
                 .clone()
                 .with_windows_us(windows_us.collect::<Vec<_>>())
@@ -37,12 +38,17 @@ pub(super) fn read(
             }
         }
     }
-    if let Some(gap) = section.integer("gap_max_s", 1..=SPAN_MAX_S, diagnostics) {
-        settings = settings.with_gap_max_us(gap.value * SECOND_US);
+    if let Some(gap) = section.duration("gap_max", spans(), diagnostics) {
+        settings = settings.with_gap_max_us(micros(gap.value));
     }
-    if let Some(error) = section.integer("timestamp_error_ms", 0..=ERROR_MAX_MS, diagnostics) {
-        settings = settings.with_timestamp_error_us(error.value * 1_000);
+    let errors = Duration::ZERO..=ERROR_MAX;
+    if let Some(error) = section.duration("timestamp_error", errors, diagnostics) {
+        settings = settings.with_timestamp_error_us(micros(error.value));
     }
     section.finish(diagnostics);
     settings
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -115,8 +115,9 @@ impl Config {
             let analysis = analysis::read(root.table("analysis", diagnostics), diagnostics);
             let alerts = root.table("alerts", diagnostics);
             let alerts = alerts::read(alerts, &analysis, policies.as_deref(), diagnostics);
-            let routes = alerts::read_routes(root.table("routes", diagnostics), diagnostics);
+            let routes = alerts::read_routes(root.table("severities", diagnostics), diagnostics);
             let sinks = sinks::read(&mut root, &resolver, diagnostics);
+            root.renamed(&[("routes", "severities")]);
             root.finish(diagnostics);
             let wording = match &http.public_url {
                 Some(url) => alerts.wording.public_url(url),

@@ -223,8 +223,9 @@ fn source(
     let dict = section.string("dict", diagnostics);
     let gateway = section.string("gateway", diagnostics);
     let ca = resolver.bytes(section, "ca", diagnostics);
-    let timeout = section.integer("timeout_ms", 1..=60_000, diagnostics);
-    let timeout = Duration::from_millis(timeout.map_or(10_000, |ms| ms.value));
+    let mut timeout = Duration::from_secs(10);
+    let range = Duration::from_millis(1)..=Duration::from_secs(60);
+    section.set_duration("timeout", range, &mut timeout, diagnostics);
     match (dict, gateway) {
         (Some(url), None) => {
             let certificate = resolver.bytes(section, "certificate", diagnostics);

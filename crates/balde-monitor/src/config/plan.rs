@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use balde_config::{Diagnostics, Section};
 
@@ -88,12 +89,12 @@ pub(super) fn http(
     let mut identity = None;
     let mut callers = access::Callers::default();
     if let Some(mut section) = section {
-        if let Some(text) = section.string("listen", diagnostics) {
+        if let Some(text) = section.string("address", diagnostics) {
             match listen_address(text.value) {
                 Some(address) => listen = address,
                 None => diagnostics.at(
                     text.span,
-                    "`listen` must be an address and a port, such as 127.0.0.1:9180 or localhost:9180",
+                    "`address` must be an address and a port, such as 127.0.0.1:9180 or localhost:9180",
                 ),
             }
         }
@@ -113,6 +114,7 @@ pub(super) fn http(
             let message = "`certificate` and `key` are used together: write both or neither";
             diagnostics.at(section.span(), message);
         }
+        section.renamed(&[("listen", "address")]);
         identity = certificate.zip(key);
         if let Some((chain, key)) = &identity
             && let Err(message) = check_identity(chain, key)
@@ -154,11 +156,11 @@ pub(super) fn history(
             ("address", "address_env", "address_file"),
             diagnostics,
         );
-        if let Some(months) = section.integer("retention_months", 1..=1_200, diagnostics) {
-            retention.months = u32::try_from(months.value).unwrap_or(u32::MAX);
+        if let Some(months) = months(&mut section, diagnostics) {
+            retention.months = months;
         }
-        if let Some(days) = section.integer("thin_after_days", 0..=36_500, diagnostics) {
-            retention.thin_after_days = u32::try_from(days.value).unwrap_or(u32::MAX);
+        if let Some(days) = thin_after_days(&mut section, diagnostics) {
+            retention.thin_after_days = days;
         }
         section.finish(diagnostics);
     }
@@ -168,6 +170,38 @@ pub(super) fn history(
     }
     let file = address.strip_prefix("sqlite:").unwrap_or(&address);
     (resolver.path(file).display().to_string(), retention)
+}
+
+/// `retention`: a number of months.
+fn months(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> Option<u32> {
+    let text = section.string("retention", diagnostics)?;
+    let number = text
+        .value
+        .trim()
+        .trim_end_matches('s')
+        .strip_suffix("month");
+    let months = number.and_then(|number| number.trim_end().parse().ok());
+    let months = months.filter(|months| (1..=1_200).contains(months));
+    if months.is_none() {
+        let message = "`retention` must be \"1 month\" to \"1200 months\"";
+        diagnostics.at(text.span, message);
+    }
+    months
+}
+
+/// `thin_after`: whole days, or zero for `never`.
+fn thin_after_days(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> Option<u32> {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let value = section.get("thin_after")?;
+    if value.as_str() == Some("never") {
+        return Some(0);
+    }
+    let after = value.duration(DAY..=DAY * 36_500, diagnostics)?;
+    if after.value.as_secs() % DAY.as_secs() > 0 {
+        let message = "`thin_after` must be whole days, such as \"31 days\", or \"never\"";
+        diagnostics.at(after.span, message);
+    }
+    u32::try_from(after.value.as_secs() / DAY.as_secs()).ok()
 }
 
 pub(super) fn schedule(
@@ -192,14 +226,14 @@ pub(super) fn schedule(
             Err(error) => diagnostics.at(text.span, error.to_string()),
         }
     }
-    let words = [
-        ("seen", PeakDetection::Enabled),
-        ("missed", PeakDetection::Disabled),
-    ];
-    let peaks = section.choice("peaks", &words, diagnostics);
+    let peaks = section.boolean("detect_spikes", diagnostics);
+    section.renamed(&[("peaks", "detect_spikes")]);
     plan.schedule = PollSchedule::new(
         cron,
-        peaks.map_or(PeakDetection::Enabled, |peaks| peaks.value),
+        match peaks.map(|peaks| peaks.value) {
+            Some(false) => PeakDetection::Disabled,
+            Some(true) | None => PeakDetection::Enabled,
+        },
     );
     let mut budget = PollBudget::default();
     for (key, limit) in [
@@ -211,10 +245,10 @@ pub(super) fn schedule(
         }
     }
     for (key, share_pct) in [
-        ("list_share_pct", &mut budget.list_share_pct),
-        ("read_share_pct", &mut budget.read_share_pct),
+        ("list_share", &mut budget.list_share_pct),
+        ("read_share", &mut budget.read_share_pct),
     ] {
-        if let Some(read) = section.integer(key, 1..=100, diagnostics) {
+        if let Some(read) = section.percent(key, 1..=100, diagnostics) {
             *share_pct = u32::try_from(read.value).unwrap_or(100);
         }
     }

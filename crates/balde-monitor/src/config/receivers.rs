@@ -75,9 +75,9 @@ pub(super) fn kafka(
     let topic = topic.and_then(|topic| topic.string(diagnostics));
     let mechanism = section.choice("sasl", &mechanisms, diagnostics);
     let credentials = credentials(section, resolver, diagnostics);
-    let chain = resolver.bytes(section, "cert_file", diagnostics);
-    let key = resolver.bytes(section, "key_file", diagnostics);
-    for (one, other) in [("cert_file", "key_file"), ("key_file", "cert_file")] {
+    let chain = resolver.bytes(section, "certificate", diagnostics);
+    let key = resolver.bytes(section, "key", diagnostics);
+    for (one, other) in [("certificate", "key"), ("key", "certificate")] {
         if section.contains(one) && !section.contains(other) {
             let message = format!("`{one}` needs `{other}`: they are used together");
             diagnostics.at(section.span(), message);

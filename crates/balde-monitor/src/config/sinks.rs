@@ -35,6 +35,11 @@ pub(super) fn read(
     let mut sinks = vec![SinkConfig::log()];
     for mut section in root.tables("sink", diagnostics) {
         let sink = read_one(&mut section, resolver, diagnostics);
+        section.renamed(&[
+            ("serves_as", "classes"),
+            ("cert_file", "certificate"),
+            ("key_file", "key"),
+        ]);
         section.finish(diagnostics);
         let Some((name, sink)) = sink else {
             continue;
@@ -79,10 +84,11 @@ fn read_one<'a>(
     let kind = section.require("kind", diagnostics)?;
     let kind = kind.choice(&words, diagnostics)?.value;
     let classes = classes(section, kind, diagnostics);
+    let timeouts = Duration::from_millis(1)..=Duration::from_secs(60);
     let connection = Connection {
         timeout: section
-            .integer("timeout_ms", 1..=60_000, diagnostics)
-            .map(|ms| Duration::from_millis(ms.value)),
+            .duration("timeout", timeouts, diagnostics)
+            .map(|timeout| timeout.value),
         ca: resolver.bytes(section, "ca", diagnostics),
         proxy: resolver
             .string_or_secret(section, ("proxy", "proxy_env", "proxy_file"), diagnostics)
@@ -136,7 +142,7 @@ fn read_one<'a>(
 }
 
 fn classes(section: &mut Section<'_>, kind: Kind, diagnostics: &mut Diagnostics) -> Vec<SinkClass> {
-    if section.get("serves_as").is_none() {
+    if section.get("classes").is_none() {
         return match kind {
             Kind::Log => vec![SinkClass::Log],
             Kind::Webhook | Kind::Http | Kind::Kafka | Kind::Pulsar => vec![SinkClass::Event],
@@ -145,7 +151,7 @@ fn classes(section: &mut Section<'_>, kind: Kind, diagnostics: &mut Diagnostics)
             Kind::Incident => vec![SinkClass::Incident],
         };
     }
-    let words = section.strings("serves_as", diagnostics);
+    let words = section.strings("classes", diagnostics);
     if words.is_empty() {
         let message = "`serves_as` is empty, so the sink would receive nothing";
         diagnostics.at(section.span(), message);

@@ -83,7 +83,7 @@ fn the_reference_has_every_key() {
         ("[schedule]\nkind = \"embedded\"\noops = 1", "in [schedule]"),
         ("[alerts]\noops = 1", "in [alerts]"),
         ("[alerts.policy.A]\noops = 1", "in [alerts.policy.A]"),
-        ("[routes]\noops = 1", "in [routes]"),
+        ("[severities]\noops = 1", "in [severities]"),
         (
             "[[participant]]\nispb = \"1\"\ndict = \"http://a/\"\noops = 1",
             "in [[participant]]",
@@ -114,18 +114,18 @@ fn every_problem_is_reported_at_once_with_its_position() {
     let problems = parsed(
         r#"
 [http]
-listen = "everywhere"
+address = "everywhere"
 [history]
-retention_months = 0
+retention = '0 months'
 [schedule]
 cron = "every five minutes"
 peaks = "heard"
 list_budget = "6 a minute"
 [alerts]
-warning_pct = 5
-critical_pct = 10
-stale_as = "NORMAL"
-[routes]
+warning = '5%'
+critical = '10%'
+stale_severity = "NORMAL"
+[severities]
 WARNING = ["log", "carrier pigeon"]
 [[participant]]
 ispb = "123"
@@ -145,7 +145,7 @@ gateway = "http://127.0.0.1/states"
 [[sink]]
 name = "hook"
 kind = "webhook"
-serves_as = []
+classes = []
 url = "gopher://hook/"
 secret_env = "S"
 "#,
@@ -179,7 +179,8 @@ secret_env = "S"
 fn the_horizons_of_the_analysis_are_read_and_checked() {
     let bare = "[[participant]]\nispb = \"12345678\"\ndict = \"http://127.0.0.1/\"\n";
     let section = |keys: &str| parsed(&format!("{bare}[analysis]\n{keys}\n"));
-    let config = section("windows_s = [1800, 120]\ngap_max_s = 1200\ntimestamp_error_ms = 250");
+    let config =
+        section("windows = ['30 min', '2 min']\ngap_max = '20 min'\ntimestamp_error = '250 ms'");
     let analysis = config.unwrap().analysis;
     for policy in ["ENTRIES_WRITE", "ENTRIES_READ_PARTICIPANT_ANTISCAN"] {
         let settings = analysis.settings(policy);
@@ -188,17 +189,18 @@ fn the_horizons_of_the_analysis_are_read_and_checked() {
         assert_eq!(settings.timestamp_error_us(), 250_000);
     }
     // Also together with another list of credited policies.
-    let config = section("windows_s = [120]\n[alerts]\ncredited = [\"REFUND\"]").unwrap();
+    let config =
+        section("windows = ['2 min']\n[alerts]\ncredited_policies = [\"REFUND\"]").unwrap();
     let settings = config.analysis.settings("REFUNDS_WRITE");
     assert_eq!(settings.windows_us(), [120_000_000]);
     assert_eq!(settings.credits(), Credits::Possible);
     for (keys, expected) in [
         ("windows_s = []", "monitor.toml:5:13: name 1 to 16 windows"),
-        ("windows_s = [0]", "monitor.toml:5:14:"),
+        ("windows = ['0 h']", "monitor.toml:5:14:"),
         ("windows_s = [60, \"5m\"]", "monitor.toml:5:18:"),
-        ("windows_s = [90000]", "between 1 and 86400"),
+        ("windows = ['25 h']", "between 1 and 86400"),
         ("windows_s = 60", "monitor.toml:5:13:"),
-        ("gap_max_s = 0", "`gap_max_s` must be between 1 and 86400"),
+        ("gap_max = '0 s'", "`gap_max_s` must be between 1 and 86400"),
         ("timestamp_error_ms = -1", "monitor.toml:5:22:"),
         ("horizon = 5", "horizon"),
     ] {
@@ -249,7 +251,7 @@ const DICT: &str = "[[participant]]\nispb = \"12345678\"\ndict = \"http://127.0.
 
 #[test]
 fn a_misspelt_policy_is_found_unless_a_gateway_may_have_it() {
-    let rule = "[alerts.policy.CLAIMS_LIST_WITHOT_ROLE]\nwarning_pct = 50\n";
+    let rule = "[alerts.policy.CLAIMS_LIST_WITHOT_ROLE]\nwarning = '50%'\n";
     let error = parsed(&format!("{DICT}{rule}")).unwrap_err();
     assert!(
         error.contains("did you mean `CLAIMS_LIST_WITHOUT_ROLE`?"),
@@ -258,23 +260,25 @@ fn a_misspelt_policy_is_found_unless_a_gateway_may_have_it() {
     assert!(error.contains(":4:"), "{error}");
     let gateway = "[[participant]]\nispb = \"87654321\"\ngateway = \"http://127.0.0.1:1/\"\n";
     parsed(&format!("{DICT}{gateway}{rule}")).unwrap();
-    let error = parsed(&format!("{DICT}[alerts]\ncredited = [\"ANTISKAN\"]\n")).unwrap_err();
+    let error = parsed(&format!(
+        "{DICT}[alerts]\ncredited_policies = [\"ANTISKAN\"]\n"
+    ))
+    .unwrap_err();
     assert!(error.contains("ANTISKAN"), "{error}");
 }
 
 #[test]
 fn thresholds_are_named_in_percent() {
     let error = parsed(&format!(
-        "{DICT}[alerts]\nwarning_pct = 5\ncritical_pct = 10\n"
+        "{DICT}[alerts]\nwarning = '5%'\ncritical = '10%'\n"
     ));
     let error = error.unwrap_err();
     assert!(
         error.contains("CRITICAL at 10 % comes before WARNING at 5 %"),
         "{error}"
     );
-    let text = format!(
-        "{DICT}[alerts]\nexhausted_pct = 2\n[alerts.policy.KEYS_CHECK]\nexhausted_pct = 5\n"
-    );
+    let text =
+        format!("{DICT}[alerts]\nexhausted = '2%'\n[alerts.policy.KEYS_CHECK]\nexhausted = '5%'\n");
     let config = parsed(&text).unwrap();
     let limit = balde_monitor::sample::ReportedLimit::new(100, 1, 1).unwrap();
     for (policy, level) in [("ENTRIES_WRITE", 2), ("KEYS_CHECK", 5)] {
@@ -287,9 +291,9 @@ fn thresholds_are_named_in_percent() {
 
 #[test]
 fn localhost_is_an_address_to_listen_on() {
-    let config = parsed(&format!("{DICT}[http]\nlisten = \"localhost:9180\"\n")).unwrap();
+    let config = parsed(&format!("{DICT}[http]\naddress = \"localhost:9180\"\n")).unwrap();
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:9180");
-    let error = parsed(&format!("{DICT}[http]\nlisten = \"example.com:9180\"\n")).unwrap_err();
+    let error = parsed(&format!("{DICT}[http]\naddress = \"example.com:9180\"\n")).unwrap_err();
     assert!(error.contains("localhost:9180"), "{error}");
 }
 

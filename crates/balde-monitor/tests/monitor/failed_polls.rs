@@ -40,7 +40,7 @@ impl TestMonitor {
         let folder = tempfile::tempdir().unwrap();
         let text = format!(
             "[history]\naddress = \"monitor.db\"\n\
-             [[participant]]\nispb = \"{PARTICIPANT}\"\ndict = \"{}\"\ntimeout_ms = 200\n",
+             [[participant]]\nispb = \"{PARTICIPANT}\"\ndict = \"{}\"\ntimeout = '200 ms'\n",
             dict.url()
         );
         let config = Config::parse(&text, "story", folder.path(), |_| None).unwrap();

@@ -72,12 +72,12 @@ fn config(dict: &str, receiver: &Receiver) -> String {
     let url = |sink: &str| receiver.url(sink);
     format!(
         "[history]\naddress = \"monitor.db\"\n\
-         [alerts]\ncalm_s = 0\npredict_within_s = 0\nremind_warning_s = 0\n\
-         remind_critical_s = 0\nremind_exhausted_s = 0\nstale_after_s = 86400\n\
+         [alerts]\nresolve_after = '0 s'\npredict_within = '0 s'\nremind_warning = '0 s'\n\
+         remind_critical = '0 s'\nremind_exhausted = '0 s'\nstale_after = '1 day'\n\
          [[participant]]\nispb = \"{PARTICIPANT}\"\ndict = \"{dict}\"\n\
          [[sink]]\nname = \"webhook\"\nkind = \"webhook\"\nurl = \"{}\"\nsecret_env = \"S\"\n\
          [[sink]]\nname = \"slack\"\nkind = \"webhook\"\nurl = \"{}\"\nsecret_env = \"S\"\n\
-         serves_as = [\"chat\"]\n\
+         classes = [\"chat\"]\n\
          [[sink]]\nname = \"pagerduty\"\nkind = \"pagerduty\"\nurl = \"{}\"\n\
          routing_key_env = \"S\"\n\
          [[sink]]\nname = \"incident\"\nkind = \"incident\"\nurl = \"{}\"\nsecret_env = \"S\"\n",

@@ -36,7 +36,7 @@ async fn half_open_connections_leave_file_descriptors_for_polling_and_delivery()
     let receiver = Receiver::start(1, 0).await;
     let folder = tempfile::tempdir().unwrap();
     let config = format!(
-        "[history]\naddress = \"monitor.db\"\n[alerts]\npredict_within_s = 0\ncalm_s = 1\n\
+        "[history]\naddress = \"monitor.db\"\n[alerts]\npredict_within = '0 s'\nresolve_after = '1 s'\n\
          [[participant]]\nispb = \"12345678\"\ndict = \"{}\"\n\
          [[sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = \"{}\"\nsecret_env = \"S\"\n",
         dict.url(),

@@ -106,7 +106,7 @@ impl Running {
         let receiver = Receiver::start(1, 0).await;
         let url = |sink: &str| receiver.url(sink);
         let config = format!(
-            "[history]\naddress = \"{history}\"\n[alerts]\npredict_within_s = 0\ncalm_s = 1\n\
+            "[history]\naddress = \"{history}\"\n[alerts]\npredict_within = '0 s'\nresolve_after = '1 s'\n\
              [[participant]]\nispb = \"{PARTICIPANT}\"\ndict = \"{}\"\n\
              [[sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = \"{}\"\nsecret_env = \"S\"\n\
              [[sink]]\nname = \"incidents\"\nkind = \"incident\"\nurl = \"{}\"\nsecret_env = \"S\"\n\

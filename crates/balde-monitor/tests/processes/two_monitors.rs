@@ -46,7 +46,7 @@ async fn one_of_two_polls_and_the_other_takes_over_within_an_interval() {
     for name in ["one", "other"] {
         let dict = FakeDict::start(buckets(50)).await;
         let config = format!(
-            "[history]\naddress = \"{address}\"\n[alerts]\npredict_within_s = 0\n\
+            "[history]\naddress = \"{address}\"\n[alerts]\npredict_within = '0 s'\n\
              [[participant]]\nispb = \"12345678\"\ndict = \"{}\"\n\
              [[sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = \"{}\"\nsecret_env = \"S\"\n",
             dict.url(),

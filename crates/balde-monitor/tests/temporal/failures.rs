@@ -29,7 +29,7 @@ async fn a_refused_participant_becomes_stale_and_does_not_stop_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let config = format!(
         "[schedule]\nkind = \"temporal\"\ntemporal_address = \"{}\"\n\
-         [alerts]\nstale_after_s = 2\n\
+         [alerts]\nstale_after = '2 s'\n\
          [[participant]]\nispb = \"11111111\"\ndict = \"{}\"\n\
          [[participant]]\nispb = \"22222222\"\ndict = \"{}\"\n\
          [[sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = \"{}\"\nsecret_env = \"S\"\n",

@@ -40,7 +40,7 @@ async fn a_worker_that_is_killed_still_sends_every_alert_once() {
     let folder = tempfile::tempdir().unwrap();
     let config = format!(
         "[schedule]\nkind = \"temporal\"\ncron = \"* * * * *\"\ntemporal_address = \"{}\"\n\
-         [alerts]\ncalm_s = 0\npredict_within_s = 0\n\
+         [alerts]\nresolve_after = '0 s'\npredict_within = '0 s'\n\
          [[participant]]\nispb = \"12345678\"\ndict = \"{}\"\n\
          [[sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = \"{}\"\nsecret_env = \"S\"\n",
         server.address(),

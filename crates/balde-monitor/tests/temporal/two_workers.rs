@@ -37,7 +37,7 @@ async fn one_of_two_leads_and_the_other_takes_over() {
         let config = format!(
             "[history]\naddress = \"{address}\"\n\
              [schedule]\nkind = \"temporal\"\ntemporal_address = \"{}\"\n\
-             [alerts]\ncalm_s = 0\npredict_within_s = 0\n\
+             [alerts]\nresolve_after = '0 s'\npredict_within = '0 s'\n\
              [[participant]]\nispb = \"12345678\"\ndict = \"{}\"\n\
              [[sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = \"{}\"\nsecret_env = \"S\"\n",
             server.address(),

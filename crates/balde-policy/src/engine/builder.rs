@@ -132,7 +132,7 @@ impl EngineBuilder {
     }
 
     /// Keeps the buckets in Redis, where other processes share them. While Redis is unavailable,
-    /// each policy's `on-failure` decides. By default the buckets are in the memory of this
+    /// each policy's `on_failure` decides. By default the buckets are in the memory of this
     /// process.
     #[cfg(feature = "redis")]
     pub fn redis(mut self, store: &RedisStore) -> Self {

@@ -20,7 +20,7 @@ pub enum AdmitError {
     /// A bucket has too few tokens.
     #[error("{0}")]
     Refused(Box<Refusal>),
-    /// The store could not be reached, and the policy's `on-failure` is `deny`.
+    /// The store could not be reached, and the policy's `on_failure` is `deny`.
     #[error("{0}")]
     Unavailable(#[from] Unavailable),
     /// A policy applies to the request, but the request lacks a part of the bucket's key.

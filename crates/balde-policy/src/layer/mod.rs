@@ -25,7 +25,7 @@ type FindParticipant = dyn Fn(&HeaderMap, &Extensions) -> Option<String> + Send 
 /// Enforces the profile of an [`Engine`] in front of any tower service for HTTP.
 ///
 /// A request is admitted by every policy that applies to it, or answered with a problem document:
-/// 429 if a bucket has too few tokens, 503 if the store is unavailable and the policy's `on-failure`
+/// 429 if a bucket has too few tokens, 503 if the store is unavailable and the policy's `on_failure`
 /// is `deny`, 403 if the request lacks a part of a bucket's key, 500 if it does because the service
 /// does not provide the address of its peers (axum: serve the app with `balde::http::serve`), 400 if
 /// servers read its path in different ways ([`PathRules`]). An admitted request is settled by the status of its response, or as abandoned if the client

@@ -136,7 +136,7 @@ async fn a_client_that_disconnects_is_settled_as_abandoned() {
 
 #[tokio::test]
 async fn a_profile_with_a_base_path_leaves_other_paths_alone() {
-    let profile = "profile = 'p'\nbase-paths = ['/v1']\n[[policy]]\nname = 'p'\nlimit = '1/day'";
+    let profile = "profile = 'p'\nbase_paths = ['/v1']\n[[policy]]\nname = 'p'\nlimit = '1/day'";
     let fixture = Fixture::with(profile, |builder| builder);
     let mut statuses = Vec::new();
     for path in ["/v1/a", "/v1/a", "/v2/a", "/v2/a"] {

@@ -14,17 +14,17 @@ profile = "p"
 name = "denying"
 match = ["GET /deny"]
 limit = "1/s burst 40"
-on-failure = "deny"
+on_failure = "deny"
 [[policy]]
 name = "allowing"
 match = ["GET /allow", "GET /both"]
 limit = "1/s burst 40"
-on-failure = "allow"
+on_failure = "allow"
 [[policy]]
 name = "sharing"
 match = ["GET /local", "GET /both"]
 limit = "1/day burst 40"
-on-failure = "local 25%"
+on_failure = "local 25%"
 "#;
 
 fn engine(server: &RedisServer) -> Engine {

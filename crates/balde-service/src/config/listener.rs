@@ -38,7 +38,7 @@ impl ListenerConfig {
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
         let span = section.span();
-        let text = section.require("listen", diagnostics);
+        let text = section.require("address", diagnostics);
         let text = text.and_then(|text| text.string(diagnostics));
         let address = text.and_then(|text| address(text, example, diagnostics));
         let identity = resolver.identity(section, diagnostics);

@@ -158,7 +158,7 @@ impl Sections {
         let has_redis = context.has_redis() || context.environment().is_assumed();
         if !PROTOCOLS.iter().any(|name| root.contains(name)) {
             let message = "the service listens nowhere; write [http], [resp], [rls] or [proxy] with \
-                           `listen`";
+                           `address`";
             diagnostics.at(None, message);
         }
         Self {
@@ -178,7 +178,7 @@ impl Sections {
 /// The command line says how a service logs, as for the gateway.
 fn refuse_telemetry(root: &mut Section<'_>, diagnostics: &mut Diagnostics) {
     for (name, remedy) in [
-        ("logs", "use `balde serve --log` instead"),
+        ("logs", "use `balde serve --log-level` instead"),
         ("tracing", "the service does not export spans"),
     ] {
         if root.contains(name)
@@ -200,6 +200,20 @@ impl fmt::Debug for Config {
             .field("limits", &self.options.names().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
+}
+
+/// Takes a number of bytes, such as `64 KiB`.
+fn size(
+    section: &mut Section<'_>,
+    key: &'static str,
+    range: std::ops::RangeInclusive<u64>,
+    default: usize,
+    diagnostics: &mut Diagnostics,
+) -> usize {
+    let bytes = section.size(key, range, diagnostics);
+    bytes.map_or(default, |bytes| {
+        usize::try_from(bytes.value).unwrap_or(usize::MAX)
+    })
 }
 
 /// Takes a number that fits `usize`.

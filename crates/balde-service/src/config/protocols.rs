@@ -3,8 +3,8 @@
 use balde::options::{SectionContext, StorageChoice};
 use balde_config::{Diagnostics, Resolver, Section};
 
-use super::count;
 use super::listener::ListenerConfig;
+use super::{count, size};
 
 /// JSON over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(super) fn http(
     let mut section = root.table("http", diagnostics)?;
     let listener = ListenerConfig::read(&mut section, "127.0.0.1:8085", resolver, diagnostics);
     let bytes = 256..=16 << 20;
-    let body_bytes_max = count(&mut section, "body_bytes_max", bytes, 64 << 10, diagnostics);
+    let body_bytes_max = size(&mut section, "body_size_max", bytes, 64 << 10, diagnostics);
     section.finish(diagnostics);
     Some(HttpConfig {
         listener: listener?,
@@ -63,10 +63,11 @@ pub(super) fn resp(
 ) -> Option<RespConfig> {
     let mut section = root.table("resp", diagnostics)?;
     let listener = ListenerConfig::read(&mut section, "127.0.0.1:6380", resolver, diagnostics);
-    let mut counted = |key, range, default| count(&mut section, key, range, default, diagnostics);
-    let argument_bytes_max = counted("argument_bytes_max", 256..=16 << 20, 64 << 10);
-    let arguments_max = counted("arguments_max", 8..=100_000, 1_024);
-    let reply_bytes_max = counted("reply_bytes_max", 1_024..=64 << 20, 256 << 10);
+    let most = 8..=100_000;
+    let arguments_max = count(&mut section, "arguments_max", most, 1_024, diagnostics);
+    let mut sized = |key, range, default| size(&mut section, key, range, default, diagnostics);
+    let argument_bytes_max = sized("argument_size_max", 256..=16 << 20, 64 << 10);
+    let reply_bytes_max = sized("reply_size_max", 1_024..=64 << 20, 256 << 10);
     section.finish(diagnostics);
     Some(RespConfig {
         listener: listener?,

@@ -2,8 +2,8 @@
 
 use balde_config::{Diagnostics, Located, Resolver, Section};
 
-use super::count;
 use super::listener::ListenerConfig;
+use super::{count, size};
 use crate::descriptors::{DescriptorRule, DescriptorRules, EntryPattern};
 
 const RULES_MAX: usize = 10_000;
@@ -32,9 +32,15 @@ pub(super) fn read(
 ) -> Option<RlsConfig> {
     let mut section = root.table("rls", diagnostics)?;
     let listener = ListenerConfig::read(&mut section, "127.0.0.1:8081", resolver, diagnostics);
-    let mut counted = |key, range, default| count(&mut section, key, range, default, diagnostics);
-    let message_bytes_max = counted("message_bytes_max", 256..=4 << 20, 64 << 10);
-    let descriptors_max = counted("descriptors_max", 1..=64, 32);
+    let bytes = 256..=4 << 20;
+    let message_bytes_max = size(
+        &mut section,
+        "message_size_max",
+        bytes,
+        64 << 10,
+        diagnostics,
+    );
+    let descriptors_max = count(&mut section, "descriptors_max", 1..=64, 32, diagnostics);
     let headers = section.boolean("headers", diagnostics);
     let sections = section.tables("rule", diagnostics);
     if sections.len() > RULES_MAX {

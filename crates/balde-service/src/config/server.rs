@@ -94,7 +94,7 @@ pub(super) fn state(
     diagnostics: &mut Diagnostics,
 ) -> Option<StateConfig> {
     let mut section = section?;
-    let text = section.require("listen", diagnostics);
+    let text = section.require("address", diagnostics);
     let text = text.and_then(|text| text.string(diagnostics));
     let token = resolver.secret(&mut section, "token_env", diagnostics);
     if !section.contains("token_env") {

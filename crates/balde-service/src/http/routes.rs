@@ -257,7 +257,7 @@ impl HttpServer {
     ) -> Result<Bytes, (StatusCode, &'static str)> {
         const TOO_LONG: (StatusCode, &str) = (
             StatusCode::PAYLOAD_TOO_LARGE,
-            "the body is longer than body_bytes_max in the file",
+            "the body is longer than body_size_max in the file",
         );
         let is_json = headers.get(CONTENT_TYPE).is_none_or(|content_type| {
             let text = content_type.to_str().unwrap_or_default();

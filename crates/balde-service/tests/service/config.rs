@@ -21,12 +21,12 @@ fn every_problem_is_reported_with_its_place_and_a_remedy() {
 limit = "10 fortnightly"
 
 [http]
-listen = "8085"
+address = "8085"
 conections_max = 3
 client_ca = "missing.pem"
 
 [resp]
-listen = "127.0.0.1:0"
+address = "127.0.0.1:0"
 idle_timeout = "soon"
 
 [[token]]
@@ -46,7 +46,7 @@ level = "info"
         "idle_timeout",
         "a right must be \"check\", \"settle\" or \"admin\"",
         "secret_env = *",
-        "[logs] is not used in a service's file; use `balde serve --log` instead",
+        "[logs] is not used in a service's file; use `balde serve --log-level` instead",
     ] {
         assert!(
             text.contains(expected),
@@ -63,7 +63,7 @@ fn a_service_that_listens_nowhere_is_refused() {
 
 #[test]
 fn a_secret_that_can_be_guessed_is_refused() {
-    let text = "[http]\nlisten = \"127.0.0.1:0\"\n[[token]]\nname = \"a\"\nsecret_env = \"S\"\n\
+    let text = "[http]\naddress = \"127.0.0.1:0\"\n[[token]]\nname = \"a\"\nsecret_env = \"S\"\n\
                 rights = [\"check\"]\n";
     let short = |name: &str| (name == "S").then(|| "0123456789abcde".to_owned());
     let error = Config::parse(text, "service.toml", Path::new(""), short).unwrap_err();
@@ -75,7 +75,7 @@ fn a_secret_that_can_be_guessed_is_refused() {
 fn redis_without_an_address_or_a_failure_policy_is_refused() {
     let text = problems(
         "[limits.a]\nlimit = \"10/s\"\nstorage = \"redis\"\n[dynamic]\nstorage = \"redis\"\n\
-         on_failure = \"deny\"\n[resp]\nlisten = \"127.0.0.1:0\"\n",
+         on_failure = \"deny\"\n[resp]\naddress = \"127.0.0.1:0\"\n",
     );
     assert!(
         text.contains("on_failure = \"deny\", \"allow\" or \"local\""),

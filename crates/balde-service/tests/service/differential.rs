@@ -283,7 +283,7 @@ fn file(storage: &str) -> String {
 }
 
 /// The listener of Envoy's rate limit service, and its one rule.
-const RLS: &str = "\n[rls]\nlisten = \"127.0.0.1:0\"\n[[rls.rule]]\ndomain = \"edge\"\n\
+const RLS: &str = "\n[rls]\naddress = \"127.0.0.1:0\"\n[[rls.rule]]\ndomain = \"edge\"\n\
                    match = [\"k\"]\nlimit = \"rls\"\n";
 
 async fn compare(file: &str, limiter: &RateLimiter) {
@@ -344,7 +344,7 @@ async fn all_protocols_decide_like_the_sdk_in_redis() {
         .unwrap();
     compare(
         &format!(
-            "{limits}\n[redis]\naddr = \"{}\"\ntimeout_ms = 100\n",
+            "{limits}\n[redis]\naddress = \"{}\"\ntimeout = \"100 ms\"\n",
             redis.url()
         ),
         &limiter,
@@ -357,7 +357,7 @@ async fn all_protocols_decide_like_the_sdk_in_redis() {
 async fn the_questions_of_proxies_are_decided_like_the_sdk() {
     let policies = |storage: &str| {
         format!(
-            "[proxy]\nlisten = \"127.0.0.1:0\"\n[identity]\ntrusted_proxies = [\"127.0.0.1\"]\n\
+            "[proxy]\naddress = \"127.0.0.1:0\"\n[identity]\ntrusted_proxies = [\"127.0.0.1\"]\n\
              [limiting]\nstorage = \"{storage}\"\n[[policies.policy]]\nname = \"all\"\n\
              scope = \"user\"\nlimit = \"{LIMIT}\"\n"
         )
@@ -365,7 +365,7 @@ async fn the_questions_of_proxies_are_decided_like_the_sdk() {
     let redis = RedisServer::start();
     let in_redis = redis.as_ref().map(|redis| {
         format!(
-            "{}[redis]\naddr = \"{}\"\ntimeout_ms = 100\n",
+            "{}[redis]\naddress = \"{}\"\ntimeout = \"100 ms\"\n",
             policies("redis"),
             redis.url()
         )

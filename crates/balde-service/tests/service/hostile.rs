@@ -128,8 +128,8 @@ fn memory_kib() -> u64 {
 #[tokio::test]
 async fn a_connection_too_many_gets_the_protocols_error() {
     let text = format!(
-        "{LIMITS}[http]\nlisten = \"127.0.0.1:0\"\nconnections_max = 2\n\
-         [resp]\nlisten = \"127.0.0.1:0\"\nconnections_max = 2\n"
+        "{LIMITS}[http]\naddress = \"127.0.0.1:0\"\nconnections_max = 2\n\
+         [resp]\naddress = \"127.0.0.1:0\"\nconnections_max = 2\n"
     );
     let service = Running::start_only(&text).await;
     let mut first = service.resp().await;
@@ -198,7 +198,7 @@ async fn a_caller_that_is_gone_waits_no_longer() {
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_is_closed_and_costs_little() {
-    let text = format!("{LIMITS}[resp]\nlisten = \"127.0.0.1:0\"\nwrite_timeout = \"300 ms\"\n");
+    let text = format!("{LIMITS}[resp]\naddress = \"127.0.0.1:0\"\nwrite_timeout = \"300 ms\"\n");
     let service = Running::start_only(&text).await;
     let mut resp = service.resp().await;
     let pings = "PING\r\n".repeat(10_000);

@@ -13,7 +13,7 @@ fn file(redis: &RedisServer, leases: bool) -> String {
     format!(
         "[limits.users]\nlimit = \"500/day\"\nstorage = \"redis\"\non_failure = \"deny\"\n\
          leases = {leases}\n[dynamic]\nstorage = \"redis\"\non_failure = \"deny\"\n\
-         [redis]\naddr = \"{}\"\ntimeout_ms = 100\n",
+         [redis]\naddress = \"{}\"\ntimeout = \"100 ms\"\n",
         redis.url()
     )
 }
@@ -140,7 +140,7 @@ async fn without_redis_the_failure_policy_decides_and_commands_say_so() {
     let Some(mut redis) = RedisServer::start() else {
         return;
     };
-    let state = "[state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"STATE\"\n";
+    let state = "[state]\naddress = \"127.0.0.1:0\"\ntoken_env = \"STATE\"\n";
     let service = Running::start(&format!("{}{state}", file(&redis, false))).await;
     let check = json!({"limit": "users", "key": "k"});
     assert_eq!(service.post("/v1/check", &check).await.1["allowed"], true);
@@ -184,7 +184,7 @@ async fn overload_is_answered_at_once_in_each_protocol() {
     let Some(redis) = RedisServer::start() else {
         return;
     };
-    let rls = "[rls]\nlisten = \"127.0.0.1:0\"\n[[rls.rule]]\ndomain = \"d\"\nmatch = [\"k\"]\n\
+    let rls = "[rls]\naddress = \"127.0.0.1:0\"\n[[rls.rule]]\ndomain = \"d\"\nmatch = [\"k\"]\n\
                limit = \"users\"\n[server]\nin_flight_max = 1\n";
     let service = Running::start(&format!("{}{rls}", file(&redis, false))).await;
     let check = json!({"limit": "users", "key": "k"});

@@ -9,7 +9,7 @@ use crate::running::Running;
 
 /// The keys that the code takes out of sections: literals that follow one of these calls.
 fn keys() -> BTreeSet<String> {
-    const CALLS: [&str; 13] = [
+    const CALLS: [&str; 14] = [
         ".string(\"",
         ".strings(\"",
         ".integer(\"",
@@ -20,6 +20,7 @@ fn keys() -> BTreeSet<String> {
         ".table(\"",
         ".tables(\"",
         "counted(\"",
+        "sized(\"",
         "time(\"",
         "section, \"",
         "&mut section,\n        \"",
@@ -88,7 +89,7 @@ fn the_page_and_the_example_have_every_key_and_the_defaults() {
 fn has_defaults(page: &str) {
     let sections = ["http", "resp", "rls"];
     let text = sections
-        .map(|name| format!("[{name}]\nlisten = \"127.0.0.1:0\"\n"))
+        .map(|name| format!("[{name}]\naddress = \"127.0.0.1:0\"\n"))
         .concat();
     let config = Config::parse(&text, "service.toml", Path::new(""), |_| None).unwrap();
     let (http, resp, rls) = (
@@ -114,7 +115,7 @@ fn has_defaults(page: &str) {
             seconds(listener.write_timeout)
         ),
         format!(
-            "| `body_bytes_max` (`[http]`) | {} |",
+            "| `body_size_max` (`[http]`) | {} |",
             kib(http.body_bytes_max)
         ),
         format!(

@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use crate::running::{Running, STATE_TOKEN, config};
 
-const PORTS: &str =
-    "[http]\nlisten = \"127.0.0.1:0\"\n[state]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"STATE\"\n";
+const PORTS: &str = "[http]\naddress = \"127.0.0.1:0\"\n[state]\naddress = \"127.0.0.1:0\"\ntoken_env = \"STATE\"\n";
 
 fn file(limit: &str, more: &str) -> String {
     format!("[limits.users]\nlimit = \"{limit}\"\n{more}\n{PORTS}")
@@ -28,7 +27,10 @@ async fn a_reload_keeps_buckets_and_refuses_what_needs_a_restart() {
         (file("20/day", "keys_max = 7\n"), "[limits.users]"),
         (file("20/day", "[dynamic]\nkeys_max = 7\n"), "[dynamic]"),
         (
-            format!("{}\n[resp]\nlisten = \"127.0.0.1:0\"\n", file("20/day", "")),
+            format!(
+                "{}\n[resp]\naddress = \"127.0.0.1:0\"\n",
+                file("20/day", "")
+            ),
             "a protocol's section",
         ),
     ] {
@@ -59,7 +61,7 @@ async fn a_connection_loses_the_rights_that_its_token_loses() {
     let token = |name: &str, rights: &str| {
         format!("[[token]]\nname = \"{name}\"\nsecret_env = \"{name}\"\nrights = [{rights}]\n")
     };
-    let resp = "[resp]\nlisten = \"127.0.0.1:0\"\n";
+    let resp = "[resp]\naddress = \"127.0.0.1:0\"\n";
     let text = |rights: &str| {
         let limits = "[limits.users]\nlimit = \"10/day\"\n";
         format!("{limits}{resp}{}{rights}", token("CHECKER", "\"check\""))

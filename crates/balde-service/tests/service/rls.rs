@@ -22,7 +22,7 @@ limit = "10/day"
 limit = "3/day"
 
 [rls]
-listen = "127.0.0.1:0"
+address = "127.0.0.1:0"
 descriptors_max = 4
 
 [[rls.rule]]

@@ -69,7 +69,7 @@ pub(crate) struct Running {
 impl Running {
     /// A service with JSON and the Redis protocol, beside what the text says.
     pub(crate) async fn start(text: &str) -> Self {
-        let listeners = "[http]\nlisten = \"127.0.0.1:0\"\n[resp]\nlisten = \"127.0.0.1:0\"\n";
+        let listeners = "[http]\naddress = \"127.0.0.1:0\"\n[resp]\naddress = \"127.0.0.1:0\"\n";
         Self::start_only(&format!("{text}\n{TOKENS}\n{listeners}")).await
     }
 

@@ -45,7 +45,7 @@ async fn clients_need_a_certificate_where_the_file_says_so() {
     let folder = certificates();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let tls = format!(
-        "listen = \"127.0.0.1:0\"\ncertificate = \"{}\"\nkey = \"{}\"\nclient_ca = \"{}\"\n",
+        "address = \"127.0.0.1:0\"\ncertificate = \"{}\"\nkey = \"{}\"\nclient_ca = \"{}\"\n",
         path("server.pem"),
         path("server.key"),
         path("ca.pem")

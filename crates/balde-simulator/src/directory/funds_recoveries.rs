@@ -4,7 +4,7 @@
 //! ```text
 //! CREATED ─▶ TRACKED ─▶ AWAITING_ANALYSIS ── last report closed ─▶ ANALYSED ── refund ─▶ REFUNDING ─▶ COMPLETED
 //! ```
-//! DICT does the first two steps itself. With the setting `deprecated-operations = "served"` they wait
+//! DICT does the first two steps itself. With the setting `deprecated_operations = "served"` they wait
 //! for createTrackingGraph and blockFundsRecovery. A root transaction that was no fraud completes the
 //! funds recovery without refunds, and its creator may cancel it before refunds are requested.
 

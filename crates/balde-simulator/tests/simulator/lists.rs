@@ -8,12 +8,12 @@ use crate::test_server::{CALLER, TestServer};
 const WITH: &str = "CLAIMS_LIST_WITH_ROLE";
 const WITHOUT: &str = "CLAIMS_LIST_WITHOUT_ROLE";
 
-/// The default profile with another `role-filter`.
+/// The default profile with another `role_filter`.
 fn with_role_filter(filter: &str) -> Profile {
     let text = include_str!("../../../balde-dict/profiles/dict-2.12.1.toml");
     let other = text.replace(
-        "role-filter = \"exactly-one-true\"",
-        &format!("role-filter = \"{filter}\""),
+        "role_filter = \"exactly-one-true\"",
+        &format!("role_filter = \"{filter}\""),
     );
     Profile::parse(&other).expect("a profile")
 }

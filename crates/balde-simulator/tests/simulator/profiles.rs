@@ -198,7 +198,7 @@ async fn version_1_looks_up_for_initiators_and_counts_by_owner() {
 async fn a_day_begins_at_midnight_of_the_chosen_time_zone() {
     const POLICY: &str = "CIDS_FILES_WRITE";
     for (zone, midnight_h) in [("UTC", 24), ("America/Sao_Paulo", 3), ("+05:30", 18)] {
-        let settings = [("refill", "stepwise"), ("refill-time-zone", zone)];
+        let settings = [("refill", "stepwise"), ("refill_time_zone", zone)];
         // The test begins at midnight in UTC.
         let server = server_with("dict-2.12.1", &settings).await;
         server.set_level(POLICY, CALLER, None, 0).await;
@@ -214,13 +214,13 @@ async fn a_day_begins_at_midnight_of_the_chosen_time_zone() {
         assert_eq!(server.level(POLICY, CALLER, None).await, 80, "{zone}");
     }
     for zone in ["Mars", "-3", "+99:00", "03:00"] {
-        let settings = [("refill-time-zone", zone)];
+        let settings = [("refill_time_zone", zone)];
         let profile = profiles::named_with("dict-2.12.1", &settings).unwrap();
         let built = Simulator::builder().profile(profile.unwrap()).build();
         let error = built.unwrap_err().to_string();
-        assert!(error.contains("refill-time-zone"), "{error}");
+        assert!(error.contains("refill_time_zone"), "{error}");
     }
-    let settings = [("refill-time-zone", "-03:00")];
+    let settings = [("refill_time_zone", "-03:00")];
     let profile = profiles::named_with("dict-2.12.1", &settings).unwrap();
     let builder = Simulator::builder().profile(profile.unwrap());
     let built = builder.redis("127.0.0.1:1", "x").build();
@@ -274,7 +274,7 @@ async fn funds_recoveries_are_counted_if_a_policy_is_chosen() {
         ),
         ("refunds", Some("REFUNDS_READ"), Some("REFUNDS_WRITE")),
     ] {
-        let settings = [("funds-recovery-policy", choice)];
+        let settings = [("funds_recovery_policy", choice)];
         let server = server_with("dict-2.12.1", &settings).await;
         let before = async |policy: Option<&str>| match policy {
             Some(policy) => server.level(policy, CALLER, None).await,

@@ -11,7 +11,7 @@ const STRANGER: &str = "11111111";
 
 #[tokio::test]
 async fn a_report_is_opened_updated_acknowledged_and_closed_and_then_refunded() {
-    let settings = [("deprecated-operations", "served")];
+    let settings = [("deprecated_operations", "served")];
     let profile = profiles::named_with("dict-2.12.1", &settings).unwrap();
     let server = TestServer::with(|builder| builder.profile(profile.unwrap())).await;
     // A payment order of the caller to the holder's key announces the transaction.

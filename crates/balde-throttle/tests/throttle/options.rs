@@ -107,12 +107,12 @@ balde.toml:6:9: `burst`: write a share as 25% or 1/4: more than nothing and at m
 balde.toml:7:12: `oversize` must be \"slices\" or \"refuse\"
 balde.toml:8:15: `waiters_max` must be between 1 and 16000000
 balde.toml:9:11: [throttlers.b] keeps its buckets in Redis and has to choose what happens while Redis is unavailable: on_failure = \"deny\", \"allow\" or \"local\"
-balde.toml:9:11: the buckets are in Redis, but Redis has no address: write [redis] with addr = \"host:port\", or set REDIS_ADDR
+balde.toml:9:11: the buckets are in Redis, but Redis has no address: write [redis] with address = \"host:port\", or set REDIS_ADDR
 balde.toml:12:9: `reset`: it must be between 1ms and 86400s
 balde.toml:13:13: ratio: an error must leave less than 100 percent of the rate
 balde.toml:18:2: unknown key `throttler`; did you mean `throttlers`?";
     assert_eq!(problems, expected);
-    let empty = parse("[redis]\naddr = \"h:1\"\n").unwrap_err();
+    let empty = parse("[redis]\naddress = \"h:1\"\n").unwrap_err();
     assert!(empty.contains("neither a limit nor a throttler"), "{empty}");
 }
 

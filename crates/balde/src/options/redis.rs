@@ -16,7 +16,7 @@ use crate::error::RedisConfigError;
 use crate::store::redis::{REDIS_TIMEOUT_MAX, RedisBuilder, RedisStore};
 
 /// The same as [`REDIS_TIMEOUT_MAX`], which does not exist without the feature.
-const TIMEOUT_MS_MAX: u64 = 100;
+const TIMEOUT_MAX: Duration = Duration::from_millis(100);
 const CONNECTIONS_MAX: u64 = 64;
 
 /// The Redis store that limiters share, if any of them needs one.
@@ -73,7 +73,7 @@ pub(super) struct RedisOptions {
     password: Option<String>,
     ca_file: Option<String>,
     identity_files: Option<(String, String)>,
-    timeout_ms: Option<u64>,
+    timeout: Option<Duration>,
     connections: Option<u64>,
     prefix: Option<String>,
 }
@@ -99,22 +99,29 @@ impl RedisOptions {
         variables: &Variables<'_>,
         diagnostics: &mut Diagnostics,
     ) -> Self {
-        let addr = section.string("addr", diagnostics);
+        let addr = section.string("address", diagnostics);
         let is_cluster = section.boolean("cluster", diagnostics);
         let tls = section.boolean("tls", diagnostics);
         let user = section.string("user", diagnostics);
         let password = password(&mut section, variables, diagnostics);
-        let ca_file = section.string("ca_file", diagnostics);
-        let cert_file = section.string("cert_file", diagnostics);
-        let key_file = section.string("key_file", diagnostics);
-        let timeout_ms = section.integer("timeout_ms", 1..=TIMEOUT_MS_MAX, diagnostics);
+        let ca_file = section.string("ca", diagnostics);
+        let cert_file = section.string("certificate", diagnostics);
+        let key_file = section.string("key", diagnostics);
+        let range = Duration::from_millis(1)..=TIMEOUT_MAX;
+        let timeout = section.duration("timeout", range, diagnostics);
+        section.renamed(&[
+            ("addr", "address"),
+            ("ca_file", "ca"),
+            ("cert_file", "certificate"),
+            ("key_file", "key"),
+        ]);
         let connections = section.integer("connections", 1..=CONNECTIONS_MAX, diagnostics);
         let prefix = section.string("prefix", diagnostics);
         if cert_file.is_some() != key_file.is_some() {
             let file = cert_file.or(key_file);
             diagnostics.at(
                 file.map(|file| file.span),
-                "`cert_file` and `key_file` are used together: write both or neither",
+                "`certificate` and `key` are used together: write both or neither",
             );
         }
         section.finish(diagnostics);
@@ -150,7 +157,7 @@ impl RedisOptions {
             identity_files: owned(cert_file)
                 .filter(is_there)
                 .zip(owned(key_file).filter(is_there)),
-            timeout_ms: timeout_ms.map(|ms| ms.value),
+            timeout: timeout.map(|timeout| timeout.value),
             connections: connections.map(|connections| connections.value),
             prefix: owned(prefix),
         };
@@ -207,8 +214,8 @@ impl RedisOptions {
         if let Some((chain, key)) = &self.identity_files {
             builder = builder.identity_files(chain, key);
         }
-        if let Some(ms) = self.timeout_ms {
-            builder = builder.timeout(Duration::from_millis(ms).min(REDIS_TIMEOUT_MAX));
+        if let Some(timeout) = self.timeout {
+            builder = builder.timeout(timeout.min(REDIS_TIMEOUT_MAX));
         }
         if let Some(connections) = self.connections {
             builder = builder.connections(usize::try_from(connections).unwrap_or(usize::MAX));
@@ -225,7 +232,7 @@ impl fmt::Debug for RedisOptions {
         // An address may contain a password, too.
         f.debug_struct("RedisOptions")
             .field("is_cluster", &self.is_cluster)
-            .field("timeout_ms", &self.timeout_ms)
+            .field("timeout", &self.timeout)
             .field("connections", &self.connections)
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()

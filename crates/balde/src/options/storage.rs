@@ -112,7 +112,7 @@ impl<'e> SectionContext<'e> {
             Some(span) => diagnostics.at(
                 span,
                 "the buckets are in Redis, but Redis has no address: write [redis] with \
-                 addr = \"host:port\", or set REDIS_ADDR",
+                 address = \"host:port\", or set REDIS_ADDR",
             ),
             None => diagnostics.in_variable(
                 "REDIS_ADDR",

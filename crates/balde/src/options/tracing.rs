@@ -1,6 +1,7 @@
 //! The section `[tracing]`: where spans are exported to.
 
 use std::fmt;
+use std::time::Duration;
 
 use balde_config::{Diagnostics, Section, Span};
 
@@ -10,7 +11,7 @@ use crate::telemetry::Otlp;
 
 /// The same as the limits of [`Otlp`], which does not exist without the feature.
 const QUEUE_MAX_MAX: u64 = 1 << 20;
-const TIMEOUT_MS_MAX: u64 = 60_000;
+const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
@@ -33,7 +34,7 @@ pub(super) struct TracingOptions {
     service_name: Option<String>,
     sample_one_in: Option<u64>,
     queue_max: Option<u64>,
-    timeout_ms: Option<u64>,
+    timeout: Option<Duration>,
 }
 
 impl TracingOptions {
@@ -57,7 +58,8 @@ impl TracingOptions {
             let service_name = section.string("service_name", diagnostics);
             let one_in = section.integer("sample_one_in", 1..=u64::from(u32::MAX), diagnostics);
             let queue_max = section.integer("queue_max", 1..=QUEUE_MAX_MAX, diagnostics);
-            let timeout_ms = section.integer("timeout_ms", 1..=TIMEOUT_MS_MAX, diagnostics);
+            let range = Duration::from_millis(1)..=TIMEOUT_MAX;
+            let timeout = section.duration("timeout", range, diagnostics);
             section.finish(diagnostics);
             options = Self {
                 endpoint: endpoint.map_or_else(String::new, |text| text.value.to_owned()),
@@ -65,7 +67,7 @@ impl TracingOptions {
                 service_name: service_name.map(|name| name.value.to_owned()),
                 sample_one_in: one_in.map(|n| n.value),
                 queue_max: queue_max.map(|spans| spans.value),
-                timeout_ms: timeout_ms.map(|ms| ms.value),
+                timeout: timeout.map(|timeout| timeout.value),
             };
         }
         let words = [("on", true), ("off", false)];
@@ -106,8 +108,6 @@ impl TracingOptions {
 
     #[cfg(feature = "otlp")]
     pub(super) fn otlp(&self) -> Otlp {
-        use std::time::Duration;
-
         let mut otlp = match self.protocol {
             None | Some(Protocol::Grpc) => Otlp::grpc(&self.endpoint),
             Some(Protocol::Http) => Otlp::http(&self.endpoint),
@@ -121,8 +121,8 @@ impl TracingOptions {
         if let Some(spans) = self.queue_max {
             otlp = otlp.queue_max(usize::try_from(spans).unwrap_or(usize::MAX));
         }
-        if let Some(ms) = self.timeout_ms {
-            otlp = otlp.timeout(Duration::from_millis(ms));
+        if let Some(timeout) = self.timeout {
+            otlp = otlp.timeout(timeout);
         }
         otlp
     }

@@ -172,7 +172,7 @@ limit = "10/s"
 limit = "10/s"
 burst = 5
 [redis]
-timeout_ms = 101
+timeout = '101 ms'
 conections = 3
 [identity]
 trusted_proxies = ["10.0.0.0/8", "proxy", "0.0.0.0/0", 7]
@@ -204,7 +204,7 @@ ieft = false
             "balde.toml:20:10: `leases` must be true or false, not an integer",
             "balde.toml:22:12: `strategy` must be \"token_bucket\" or \"fixed_window\"",
             "balde.toml:26:9: `burst` needs `strategy`, or belongs in the string of `limit`",
-            "balde.toml:28:14: `timeout_ms` must be between 1 and 100",
+            "balde.toml:28:11: `timeout`: it must be between 1ms and 100ms",
             "balde.toml:29:1: unknown key `conections` in [redis]; did you mean `connections`?",
             "balde.toml:31:34: `proxy` is neither an address nor a network; write 10.1.2.3, 10.0.0.0/8 or 2001:db8::/32",
             "balde.toml:31:43: this trusts all addresses, so any client could choose its own address; list the networks of the proxies",

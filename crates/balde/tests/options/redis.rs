@@ -16,12 +16,18 @@ fn redis_needs_an_address_and_a_choice() {
         lines(text, &[]),
         [
             "balde.toml:3:11: [limits.a] keeps its buckets in Redis and has to choose what happens while Redis is unavailable: on_failure = \"deny\", \"allow\" or \"local\"",
-            "balde.toml:3:11: the buckets are in Redis, but Redis has no address: write [redis] with addr = \"host:port\", or set REDIS_ADDR",
+            "balde.toml:3:11: the buckets are in Redis, but Redis has no address: write [redis] with address = \"host:port\", or set REDIS_ADDR",
         ]
     );
     let chosen = format!("{text}on_failure = \"allow\"\n");
     assert!(parse(&chosen, &[("REDIS_ADDR", "127.0.0.1:1")]).is_ok());
-    assert!(parse(&format!("{chosen}[redis]\naddr = \"127.0.0.1:1\"\n"), &[]).is_ok());
+    assert!(
+        parse(
+            &format!("{chosen}[redis]\naddress = \"127.0.0.1:1\"\n"),
+            &[]
+        )
+        .is_ok()
+    );
     // The environment moves all of them, one way or the other.
     assert!(parse(text, &[("RL_STORAGE_MODE", "memory")]).is_ok());
     assert_eq!(
@@ -46,8 +52,8 @@ fn what_is_built_is_where_it_was_said_to_be() {
         local_share = "1/4"
         leases = true
         [redis]
-        addr = "127.0.0.1:1"
-        timeout_ms = 5
+        address = "127.0.0.1:1"
+        timeout = '5 ms'
         connections = 1
         prefix = "test"
     "#;
@@ -74,29 +80,29 @@ fn addresses_are_checked_before_anything_is_built() {
     let file = |redis: &str| format!("[limits.a]\nlimit = \"1/s\"\n[redis]\n{redis}\n");
     for (redis, expected) in [
         (
-            "addr = \"h:1\"\ntls = true\ncluster = true\nuser = \"u\"",
+            "address = \"h:1\"\ntls = true\ncluster = true\nuser = \"u\"",
             None,
         ),
-        ("addr = \"h:1, h:2\"\ncluster = true", None),
+        ("address = \"h:1, h:2\"\ncluster = true", None),
         (
-            "addr = \"h:1, h:2\"",
-            Some("4:8: several addresses need cluster = true in [redis]"),
+            "address = \"h:1, h:2\"",
+            Some("4:11: several addresses need cluster = true in [redis]"),
         ),
         (
-            "addr = \"rediss://h\"\ntls = false",
+            "address = \"rediss://h\"\ntls = false",
             Some("5:7: the address begins with rediss://, so `tls` must be true"),
         ),
         (
-            "addr = \"rediss://h\"\nca_file = \"/nowhere.pem\"",
-            Some("4:8: /nowhere.pem cannot be read"),
+            "address = \"rediss://h\"\nca = \"/nowhere.pem\"",
+            Some("4:11: /nowhere.pem cannot be read"),
         ),
         (
-            "addr = \"h:1\"\ncert_file = \"a\"",
-            Some("5:13: `cert_file` and `key_file` are used together: write both or neither"),
+            "address = \"h:1\"\ncertificate = \"a\"",
+            Some("5:15: `certificate` and `key` are used together: write both or neither"),
         ),
         (
-            "addr = \"h:1\"\nca_file = \"a\"",
-            Some("4:8: a cannot be read"),
+            "address = \"h:1\"\nca = \"a\"",
+            Some("4:11: a cannot be read"),
         ),
         (
             "password_env = \"NOWHERE\"",
@@ -124,7 +130,7 @@ fn addresses_are_checked_before_anything_is_built() {
 #[test]
 fn secrets_are_in_no_message_and_no_debug() {
     let text = "[limits.a]\nlimit = \"1/s\"\n[redis]\npassword = \"hunter2\"\n\
-                addr = \"redis://u:hunter2@h:x\"\n";
+                address = \"redis://u:hunter2@h:x\"\n";
     let error = parse(text, &[]).unwrap_err();
     let shown = format!("{error} {error:?}");
     assert!(!shown.contains("hunter2"), "{shown}");
@@ -141,7 +147,7 @@ fn secrets_are_in_no_message_and_no_debug() {
     assert!(!broken.contains("hunter2"), "{broken}");
 
     let options = parse(
-        "[limits.a]\nlimit = \"1/s\"\n[redis]\npassword_env = \"MINE\"\naddr = \"h:1\"\n",
+        "[limits.a]\nlimit = \"1/s\"\n[redis]\npassword_env = \"MINE\"\naddress = \"h:1\"\n",
         &[("MINE", "hunter2"), ("RL_LOG_SALT", "pepper")],
     )
     .unwrap();

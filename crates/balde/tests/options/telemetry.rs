@@ -56,7 +56,7 @@ fn tracing_is_on_with_its_section_or_by_the_environment() {
     // Other programs on the host use these variables, too.
     assert_eq!(is_on("", &[collector]), None);
     let section = "[tracing]\nendpoint = \"http://127.0.0.1:4317\"\nsample_one_in = 100\n\
-                   service_name = \"orders\"\nqueue_max = 10\ntimeout_ms = 100\n";
+                   service_name = \"orders\"\nqueue_max = 10\ntimeout = '100 ms'\n";
     let shown = is_on(section, &[]).unwrap();
     for part in [
         "Grpc",
@@ -111,7 +111,7 @@ fn problems_of_telemetry_are_reported_where_they_are() {
     let text = format!(
         "{LIMIT}[metrics]\nenabled = 1\nunit = \"s\"\n[logs]\nlevel = \"loud\"\nformat = \"xml\"\n\
          denials = \"some\"\nsalt = \"x\"\n[tracing]\nendpoint = \"https://u:hunter2@h\"\n\
-         protocol = \"udp\"\nsample_one_in = 0\nqueue_max = 0\ntimeout_ms = 60001\n"
+         protocol = \"udp\"\nsample_one_in = 0\nqueue_max = 0\ntimeout = '60001 ms'\n"
     );
     let variables = [
         ("RL_METRICS", "yes"),
@@ -131,7 +131,7 @@ fn problems_of_telemetry_are_reported_where_they_are() {
             "balde.toml:13:12: `protocol` must be \"grpc\" or \"http\"",
             "balde.toml:14:17: `sample_one_in` must be between 1 and 4294967295",
             "balde.toml:15:13: `queue_max` must be between 1 and 1048576",
-            "balde.toml:16:14: `timeout_ms` must be between 1 and 60000",
+            "balde.toml:16:11: `timeout`: it must be between 1ms and 60s",
             "environment variable RL_METRICS: unknown value; set it to off, ms or seconds",
             "environment variable RL_LOG_LEVEL: unknown value; set it to off, error, warn, info, debug or trace",
             "environment variable RL_TRACING: unknown value; set it to on or off",

@@ -32,7 +32,7 @@ async fn service(redis: &str, telemetry: &str) -> SocketAddr {
     let file = format!(
         "[limits.per-address]\nlimit = \"1000000/s\"\nstorage = \"redis\"\non_failure = \"allow\"\n\
          [limits.everyone]\nlimit = \"1000000/s\"\n\
-         [redis]\naddr = \"{redis}\"\n{telemetry}"
+         [redis]\naddress = \"{redis}\"\n{telemetry}"
     );
     let options = Options::parse_with(&file, "limits.toml", |_| None).unwrap();
     let limiters = options.build().unwrap();

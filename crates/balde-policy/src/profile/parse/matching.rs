@@ -46,8 +46,8 @@ fn rule(
     };
     let query = section.get("query");
     let headers = section.get("headers");
-    let filtered_by = section.get("filtered-by");
-    let not_filtered_by = section.get("not-filtered-by");
+    let filtered_by = section.get("filtered_by");
+    let not_filtered_by = section.get("not_filtered_by");
     let filter = section.get("filter");
     let named_patterns = section.get("patterns");
     section.finish(reader.diagnostics);
@@ -66,7 +66,7 @@ fn rule(
         rule = rule.map(|rule| rule.with_value(name, condition));
     }
     if let (Some(filter), None, None) = (&filter, &filtered_by, &not_filtered_by) {
-        let message = "`filter` needs `filtered-by` or `not-filtered-by`";
+        let message = "`filter` needs `filtered_by` or `not_filtered_by`";
         reader.diagnostics.at(filter.span(), message);
     }
     let flag_rule = filter

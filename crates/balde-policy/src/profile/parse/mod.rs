@@ -124,7 +124,7 @@ fn read_named(
 
 fn base_paths(root: &mut Section<'_>, reader: &mut Reader<'_>) -> Vec<Box<str>> {
     let mut paths = Vec::new();
-    for path in root.strings("base-paths", reader.diagnostics) {
+    for path in root.strings("base_paths", reader.diagnostics) {
         let text = path.value;
         if text.starts_with('/') && !text.ends_with('/') && text.len() <= NAME_BYTES_MAX {
             paths.push(text.into());

@@ -103,7 +103,7 @@ impl SharedKeys {
                 .get("costs")
                 .and_then(|value| amount::prices(&value, reader)),
             on_failure: section
-                .get("on-failure")
+                .get("on_failure")
                 .and_then(|value| on_failure(&value, reader)),
             is_shadow: section
                 .get("mode")
@@ -348,7 +348,7 @@ fn on_failure(value: &Value<'_>, reader: &mut Reader<'_>) -> Option<OnFailure> {
             share: Share::percent(percent),
         }),
         _ => {
-            let message = "`on-failure` must be \"deny\", \"allow\", or \"local\" with a share: \
+            let message = "`on_failure` must be \"deny\", \"allow\", or \"local\" with a share: \
                            \"local 25%\"";
             reader.diagnostics.at(value.span(), message);
             None

@@ -51,7 +51,7 @@ impl Simulator {
     /// The response with an entry. That of a company may be cached.
     fn cached_by_owner(&self, record: &EntryRecord, body: String) -> Answer {
         let is_company = record.entry.owner.owner_type == OwnerType::LegalPerson;
-        let max_age = self.0.table.settings().cache_max_age_s;
+        let max_age = self.0.table.settings().cache_max_age.as_secs();
         Answer::xml(200, body).cache_for(is_company.then_some(max_age))
     }
 

@@ -13,7 +13,7 @@ use crate::test_server::{
 /// A third participant, which receives what the key holder's customer passes on.
 const THIRD: &str = "33333333";
 
-const SERVED: [(&str, &str); 1] = [("deprecated-operations", "served")];
+const SERVED: [(&str, &str); 1] = [("deprecated_operations", "served")];
 
 /// A payment of the payee of [`World::payment`] to somebody at another participant.
 fn onward(credited: &str) -> Value {

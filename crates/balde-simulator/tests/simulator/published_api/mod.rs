@@ -28,7 +28,7 @@ use self::xml::Node;
 use crate::mutual_tls::{Authority, server_with_participants};
 use crate::test_server::{CALLER, KEY_HOLDER, PERSON, TestServer};
 
-const SERVED: [(&str, &str); 1] = [("deprecated-operations", "served")];
+const SERVED: [(&str, &str); 1] = [("deprecated_operations", "served")];
 
 /// Errors whose cause is inside DICT, and which only an injected fault can provoke.
 const BY_FAULT: [&str; 4] = [

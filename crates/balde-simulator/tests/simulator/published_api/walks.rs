@@ -127,7 +127,7 @@ async fn random_walks_stay_within_the_published_tables() {
 async fn random_walks_through_the_deprecated_operations_stay_within_the_published_tables() {
     let api = Api::load();
     for _ in 0..3 {
-        let settings = [("deprecated-operations", "served")];
+        let settings = [("deprecated_operations", "served")];
         let worlds = vec![World::new(&api, &settings, false).await];
         let visited = Walk::new(&api, worlds).run().await;
         // Which statuses a walk sees depends on its seed.
@@ -152,7 +152,7 @@ async fn walk_over_redis(first_numbers: &[u64]) {
         return;
     };
     let api = Api::load();
-    let by_hand = [("deprecated-operations", "served")];
+    let by_hand = [("deprecated_operations", "served")];
     for (namespace, settings) in [("walk", &[][..]), ("by-hand", &by_hand[..])] {
         let mut worlds = Vec::new();
         // The periods of all pass by the same clock.

@@ -72,7 +72,7 @@ impl<'a> World<'a> {
             transactions_must_be_known: is_strict,
         };
         let server = TestServer::with(|builder| builder.profile(profile).rules(rules)).await;
-        let is_served = settings.contains(&("deprecated-operations", "served"));
+        let is_served = settings.contains(&("deprecated_operations", "served"));
         Self {
             is_served,
             ..Self::of(api, server)
