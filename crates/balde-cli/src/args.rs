@@ -6,7 +6,9 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 #[cfg(target_os = "linux")]
 use crate::reload;
-use crate::{certify, check, gateway, health, inspect, manual, monitor, policies, simulate, up};
+use crate::{
+    certify, check, gateway, health, inspect, manual, monitor, policies, serve, simulate, up,
+};
 
 /// Listed in `--help` and in the manual page.
 const EXIT_CODES: &str = "Exit codes:\n  0    success; a service that was stopped by a signal\n  \
@@ -28,7 +30,7 @@ enum Verb {
     Up(up::Args),
     /// Print a profile as a table
     Policies(policies::Args),
-    /// Validate profiles, options, gateway and monitor files: every problem, with file, line and column
+    /// Validate profiles, options, gateway, service and monitor files: every problem, with file, line and column
     Check(check::Args),
     /// Show buckets in Redis: level, limit, and when they are full
     Inspect(inspect::Args),
@@ -38,9 +40,11 @@ enum Verb {
     Certify(Box<certify::Args>),
     /// Run a reverse proxy that enforces policies, in front of any service or of DICT
     Gateway(gateway::Args),
+    /// Run a decision service that programs and proxies ask over the network
+    Serve(serve::Args),
     /// Monitor the buckets of DICT participants: history, forecasts, alerts, metrics, a dashboard
     Monitor(monitor::Args),
-    /// Make a gateway or monitor read its file again, and say whether it did: exit code 1 if it was refused
+    /// Make a gateway, service or monitor read its file again, and say whether it did: exit code 1 if it was refused
     #[cfg(target_os = "linux")]
     Reload(reload::Args),
     /// Check that a service is healthy, for containers and scripts: exit code 0 or 1
@@ -60,6 +64,7 @@ impl Cli {
             Verb::Simulate(args) => simulate::run(&args),
             Verb::Certify(args) => certify::run(&args),
             Verb::Gateway(args) => gateway::run(&args),
+            Verb::Serve(args) => serve::run(&args),
             Verb::Monitor(args) => monitor::run(&args),
             Verb::Up(args) => up::run(&args),
             #[cfg(target_os = "linux")]

@@ -11,7 +11,7 @@ use crate::profile;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Profiles, options, gateway and monitor files to validate
+    /// Profiles, options, gateway, service and monitor files to validate
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
     /// Validate files without their secrets: environment variables, secret files, keys and certificates
@@ -134,6 +134,16 @@ fn check(file: &str, without_env: bool) -> Result<Checked, ConfigError> {
                 warnings: config.warnings(),
             }
         }
+        FileKind::Service => {
+            let config = if without_env {
+                balde_service::Config::check_without_secrets(file)?
+            } else {
+                balde_service::Config::read(file)?
+            };
+            let limits = counted(config.options.names().count(), "limit", "limits");
+            let protocols = counted(config.addresses().len(), "protocol", "protocols");
+            format!("service, {limits}, {protocols}").into()
+        }
         FileKind::Monitor => {
             let config = if without_env {
                 Config::check_without_secrets(file)?
@@ -152,6 +162,7 @@ enum FileKind {
     Gateway,
     Profile,
     Options,
+    Service,
     Monitor,
 }
 
@@ -159,7 +170,7 @@ impl FileKind {
     /// Decides by the keys at the top of the file. Of kinds with as many keys, the first in the list
     /// wins: profiles may have `[limits]`, too.
     fn detect(source: &Source) -> Result<Self, ConfigError> {
-        const KEYS: [(FileKind, &[&str]); 4] = [
+        const KEYS: [(FileKind, &[&str]); 5] = [
             (FileKind::Profile, &["profile", "policy"]),
             (
                 FileKind::Gateway,
@@ -189,6 +200,14 @@ impl FileKind {
                     "tracing",
                 ],
             ),
+            // A service's file has sections of an options file, too.
+            (
+                FileKind::Service,
+                &[
+                    "http", "resp", "rls", "proxy", "token", "access", "dynamic", "limits",
+                    "redis", "identity", "headers", "metrics",
+                ],
+            ),
         ];
         let detect = |root: Section<'_>, diagnostics: &mut Diagnostics| {
             // The kind with the most keys, so that one misplaced key, such as [policy.NAME] in a
@@ -203,7 +222,8 @@ impl FileKind {
             if found.is_none() {
                 let message = "cannot tell what kind of file this is: a profile has `profile` and \
                                [[policy]], options have [limits.NAME] or [throttlers.NAME], a gateway file \
-                               has [[listener]] and [[route]], a monitor file has [[participant]]";
+                               has [[listener]] and [[route]], a service file has [http] or [resp], a \
+                               monitor file has [[participant]]";
                 diagnostics.at(None, message);
             }
             found.map_or(Self::Profile, |(kind, _)| kind)

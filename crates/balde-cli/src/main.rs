@@ -16,6 +16,7 @@ mod profile;
 mod progress;
 #[cfg(target_os = "linux")]
 mod reload;
+mod serve;
 mod service;
 mod simulate;
 mod supervisor;

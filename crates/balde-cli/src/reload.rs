@@ -17,7 +17,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The process id of a `balde gateway` or `balde monitor`. In `ExecReload=` of a systemd unit it is
+    /// The process id of a `balde gateway`, `balde serve` or `balde monitor`. In `ExecReload=` of a systemd unit it is
     /// $MAINPID
     #[arg(long, value_name = "PID", env = "MAINPID", value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     pid: u32,

@@ -66,7 +66,7 @@ fn address_in(line: &str) -> SocketAddr {
 fn up_shows_a_falling_bucket_an_alert_and_its_resolution_and_stops_on_a_signal() {
     let any = "127.0.0.1:0";
     let mut child = balde(&["up", "--dict", any, "--monitor", any])
-        .args(["--gateway", any, "--state", any])
+        .args(["--gateway", any, "--state", any, "--serve", any])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -98,6 +98,10 @@ fn up_shows_a_falling_bucket_an_alert_and_its_resolution_and_stops_on_a_signal()
     ] {
         assert!(picture.contains(expected), "{expected}\n{picture}");
     }
+    let service = lines.by_ref().map(Result::unwrap);
+    let service = service.take(3).find(|line| line.starts_with("service "));
+    let service = address_in(&service.expect("the address of the service"));
+    assert!(get(service, "/v1/limits").contains("demo"));
     // Further output must not fill the pipe.
     let (sender, alerts) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which crates of the workspace each may depend on. Every crate must be listed.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("balde-core", &[]),
     ("balde-config", &["balde-core"]),
     ("balde", &["balde-core", "balde-config"]),
@@ -39,6 +39,10 @@ const ARROWS: [(&str, &[&str]); 12] = [
         ],
     ),
     (
+        "balde-service",
+        &["balde-core", "balde-config", "balde", "balde-policy"],
+    ),
+    (
         "balde-monitor",
         &["balde-core", "balde-config", "balde", "balde-dict"],
     ),
@@ -53,6 +57,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
             "balde-dict",
             "balde-simulator",
             "balde-gateway",
+            "balde-service",
             "balde-monitor",
         ],
     ),

@@ -50,6 +50,9 @@ pub(crate) struct Args {
     /// Address of the monitor
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9180")]
     monitor: SocketAddr,
+    /// Address of a decision service beside them, which answers JSON. By default there is none
+    #[arg(long, value_name = "ADDRESS")]
+    serve: Option<SocketAddr>,
     /// Factor by which time is accelerated: with 20, a working day of ten hours takes half an hour
     #[arg(long, value_name = "TIMES", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=60))]
     speed: u32,
@@ -103,6 +106,10 @@ async fn up(args: &Args) -> anyhow::Result<()> {
     } else {
         print_introduction(args, &addresses, &token, &history);
     }
+    let decisions = match args.serve {
+        Some(address) => Some(decision_service(address, output).await?),
+        None => None,
+    };
     let (end, ended) = watch::channel(false);
     let until_ended = |mut ended: watch::Receiver<bool>| async move {
         let _ended_or_dropped = ended.wait_for(|is_over| *is_over).await;
@@ -115,6 +122,13 @@ async fn up(args: &Args) -> anyhow::Result<()> {
         serving.await;
         Ok(())
     });
+    if let Some(decisions) = decisions {
+        let serving = decisions.run(until_ended(ended.clone()));
+        tasks.spawn(async move {
+            serving.await;
+            Ok(())
+        });
+    }
     if !args.quiet {
         let target = traffic::Target {
             dict: addresses.gateway,
@@ -150,6 +164,27 @@ async fn up(args: &Args) -> anyhow::Result<()> {
     result?;
     output.tell("stopped", "stopped");
     Ok(())
+}
+
+/// A decision service with one limit, and a line that says how to ask it. Its time is not accelerated.
+async fn decision_service(
+    address: SocketAddr,
+    output: Output,
+) -> anyhow::Result<balde_service::Bound> {
+    let text = format!("[limits.demo]\nlimit = \"1/s burst 5\"\n[http]\naddress = \"{address}\"\n");
+    let folder = std::path::Path::new("");
+    let config = balde_service::Config::parse(&text, "balde up", folder, |_variable| None)?;
+    let bound = balde_service::Service::build(&config)?.bind().await;
+    let bound = bound.context("set another address with --serve")?;
+    for (_, url) in bound.urls() {
+        output.address("service", format_args!("{url}v1/limits"));
+        if !output.is_json() {
+            print_line(format_args!(
+                "  curl -s {url}v1/check -H 'Content-Type: application/json' -d '{{\"limit\":\"demo\",\"key\":\"me\"}}'"
+            ));
+        }
+    }
+    Ok(bound)
 }
 
 /// Where everything listens.

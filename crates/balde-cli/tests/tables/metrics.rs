@@ -6,10 +6,11 @@ use std::fs;
 use super::pages::{files, literals, names, read, repository, sources};
 
 /// The families of metrics: their crate, the prefix of their names, and the page with their table.
-const METRICS: [(&str, &str, &str); 5] = [
+const METRICS: [(&str, &str, &str); 6] = [
     ("balde", "rate_limiter_", "docs/telemetry.md"),
     ("balde-throttle", "throttle_", "docs/throttle.md"),
     ("balde-gateway", "gateway_", "docs/gateway.md"),
+    ("balde-service", "balde_service_", "docs/service.md"),
     ("balde-monitor", "balde_monitor_", "docs/monitor.md"),
     ("balde-monitor", "dict_rate_limit_", "docs/monitor.md"),
 ];

@@ -324,6 +324,30 @@ const HELD: &[(&str, &str, &str, &str)] = &[
         NAMES,
         "tests_that_the_page_on_security_names_exist",
     ),
+    (
+        "docs/service.md",
+        "Request |",
+        "crates/balde-service/tests/service/pages.rs",
+        "the_tables_of_requests_and_commands_are_those_of_the_code",
+    ),
+    (
+        "docs/service.md",
+        "Command |",
+        "crates/balde-service/tests/service/pages.rs",
+        "the_tables_of_requests_and_commands_are_those_of_the_code",
+    ),
+    (
+        "docs/service.md",
+        "Key |",
+        "crates/balde-service/tests/service/pages.rs",
+        "the_page_and_the_example_have_every_key_and_the_defaults",
+    ),
+    (
+        "docs/service.md",
+        "Metric |",
+        METRICS,
+        "every_metric_is_in_the_table_of_its_page",
+    ),
 ];
 
 /// Tables that explain: what to read, what happens when, what was measured or tested. Those on pages
@@ -346,6 +370,8 @@ const PROSE: &[(&str, &str)] = &[
     ("docs/gateway.md", "A client that | What happens"),
     ("docs/gateway.md", "Doubt | Resolution"),
     ("docs/gateway.md", "Case | Result"),
+    ("docs/service.md", "You have | Section"),
+    ("docs/service.md", "Proxy | Asks at"),
     ("docs/glossary.md", "Word | Meaning"),
     (
         "docs/guarantees.md",

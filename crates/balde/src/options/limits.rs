@@ -13,7 +13,7 @@ use super::storage::{SectionContext, StorageChoice};
 use super::strategy;
 use super::{LIMITS_MAX, Need};
 use crate::clock::Clock;
-use crate::error::{BuildError, InvalidLimit, KEYS_MAX_MAX};
+use crate::error::{BuildError, InvalidLimit, KEYS_MAX_MAX, TierError};
 use crate::failure::Share;
 #[cfg(feature = "redis")]
 use crate::lease::Leases;
@@ -29,7 +29,7 @@ const CLOCK_INTERVAL_MAX: Duration = Duration::from_millis(100);
 /// The longest name of a limit.
 const NAME_BYTES_MAX: usize = 64;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct LimitOptions {
     name: String,
     limit: Limit,
@@ -55,7 +55,7 @@ pub(super) struct LimitOptions {
     leases: Option<LeaseOptions>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum ClockChoice {
     Precise,
     Wall,
@@ -66,7 +66,7 @@ enum ClockChoice {
     not(feature = "redis"),
     expect(dead_code, reason = "there is nothing to lease from")
 )]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct LeaseOptions {
     share: Option<Share>,
     keys_max: Option<usize>,
@@ -210,6 +210,32 @@ impl LimitOptions {
 
     pub(super) fn is_redis(&self) -> bool {
         self.storage != StorageChoice::Memory
+    }
+
+    /// Whether both describe the same limiter, apart from the numbers of its limits.
+    pub(super) fn differs_in_numbers_only(&self, other: &Self) -> bool {
+        let names = |options: &Self| -> Vec<String> {
+            options.tiers.iter().map(|(name, _)| name.clone()).collect()
+        };
+        let with_same_numbers = Self {
+            limit: self.limit,
+            tiers: self.tiers.clone(),
+            ..other.clone()
+        };
+        names(self) == names(other) && with_same_numbers == *self
+    }
+
+    /// Gives a running limiter the numbers of these options.
+    pub(super) fn apply(&self, limiter: &RateLimiter) -> Result<(), TierError> {
+        if limiter.limit() != self.limit {
+            limiter.set_limit(self.limit)?;
+        }
+        for (name, limit) in &self.tiers {
+            if limiter.tier_limit(name)? != *limit {
+                limiter.set_tier_limit(name, *limit)?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn build(&self, shared: &mut SharedParts<'_>) -> Result<RateLimiter, BuildError> {

@@ -9,6 +9,7 @@ mod limits;
 mod logs;
 mod metrics;
 mod redis;
+mod reload;
 #[cfg(all(feature = "http", feature = "redis"))]
 mod service;
 mod storage;
@@ -42,6 +43,7 @@ use crate::store::redis::RedisStore;
 #[cfg(feature = "prometheus")]
 use crate::telemetry::Metrics;
 
+pub use self::reload::ReloadError;
 #[cfg(all(feature = "http", feature = "redis"))]
 pub use self::service::ServiceOptions;
 pub use self::storage::{SectionContext, StorageChoice};

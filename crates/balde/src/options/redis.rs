@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use balde_config::{Diagnostics, Located, Section, Span};
 
+use super::Limiters;
 use super::variables::Variables;
 use crate::error::BuildError;
 #[cfg(feature = "redis")]
@@ -40,9 +41,24 @@ impl SharedStore {
         debug_assert!(!is_needed);
         Ok(Self())
     }
+
+    /// The store that running limiters share, or a new one for those that are added to them.
+    #[cfg(feature = "redis")]
+    pub(super) fn of_running(running: &Limiters) -> Result<Self, BuildError> {
+        Ok(Self(running.redis_store()?))
+    }
+
+    #[cfg(not(feature = "redis"))]
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "the same function with the feature can fail"
+    )]
+    pub(super) fn of_running(_running: &Limiters) -> Result<Self, BuildError> {
+        Ok(Self())
+    }
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq)]
 #[cfg_attr(
     not(feature = "redis"),
     expect(

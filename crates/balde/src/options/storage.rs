@@ -41,6 +41,11 @@ impl<'e> SectionContext<'e> {
         self.environment
     }
 
+    /// Returns whether Redis has an address, or problems of its own that have been reported.
+    pub const fn has_redis(&self) -> bool {
+        self.has_redis
+    }
+
     /// Takes the keys `storage`, `on_failure` and `local_share`. Problems are reported, among them a
     /// missing failure policy and a missing address of Redis.
     pub fn storage(

@@ -1,0 +1,19 @@
+//! The service over its protocols: real sockets, real clients, real Redis.
+
+#[path = "../../../balde/tests/support/redis_server.rs"]
+#[expect(dead_code, reason = "these tests need the server's URL only")]
+mod redis_server;
+
+mod config;
+mod differential;
+mod hostile;
+mod http_api;
+mod instances;
+mod pages;
+mod proxies;
+mod reload;
+mod resp_clients;
+mod resp_commands;
+mod rls;
+mod running;
+mod tls;
