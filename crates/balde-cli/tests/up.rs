@@ -183,7 +183,7 @@ fn a_monitor_runs_from_its_file_and_reports_where_a_bad_one_is_wrong() {
     std::fs::write(&file, "[http]\naddress = 9180\n").unwrap();
     let name = file.display().to_string();
     let output = balde(&["monitor", "-c", &name]).output().unwrap();
-    failed(&output, "monitor.toml:2:10");
+    failed(&output, "monitor.toml:2:11");
     failed(&output, "there is no participant");
     let output = balde(&["check", &name]).output().unwrap();
     assert!(!output.status.success());

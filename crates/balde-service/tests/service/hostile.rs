@@ -90,11 +90,8 @@ async fn a_hundred_megabytes_are_refused_at_their_head() {
 async fn incomplete_commands_of_many_connections_do_not_fill_the_memory() {
     let service = Running::start(LIMITS).await;
     let before = memory_kib();
-    let argument = [
-        b"*2\r\n$4\r\nECHO\r\n$60000\r\n".as_slice(),
-        &[b'x'; 50_000],
-    ]
-    .concat();
+    let mut argument = b"*2\r\n$4\r\nECHO\r\n$60000\r\n".to_vec();
+    argument.extend_from_slice(&"x".repeat(50_000).into_bytes());
     let mut connections = Vec::new();
     for _ in 0..1_600 {
         let mut stream = service.resp().await.0;
