@@ -3,8 +3,11 @@
 use super::units::format_size;
 use super::value::Value;
 
+/// Writes a number of the old unit as a text.
+type ToText = fn(u64) -> String;
+
 /// Endings of keys that held numbers of a unit, and the text that has replaced such a number.
-const UNITS: [(&str, fn(u64) -> String); 9] = [
+const UNITS: [(&str, ToText); 9] = [
     ("_ms", |ms| duration(ms, 1)),
     ("_s", |s| duration(s, 1_000)),
     ("_seconds", |s| duration(s, 1_000)),

@@ -92,7 +92,7 @@ async fn incomplete_commands_of_many_connections_do_not_fill_the_memory() {
     let before = memory_kib();
     let argument = [
         b"*2\r\n$4\r\nECHO\r\n$60000\r\n".as_slice(),
-        &[b'x'; 50_000],
+        &vec![b'x'; 50_000],
     ]
     .concat();
     let mut connections = Vec::new();
