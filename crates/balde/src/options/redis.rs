@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::Path;
-#[cfg(feature = "redis")]
 use std::time::Duration;
 
 use balde_config::{Diagnostics, Located, Section, Span};
