@@ -168,14 +168,13 @@ impl Reader<'_> {
             match key {
                 "key" | "value" | "rate_limit" | "descriptors" | "shadow_mode"
                 | "share_threshold" => {}
-                "detailed_metric" | "value_to_metric" if !value.is_true() => {}
+                "detailed_metric" | "value_to_metric" | "quota_mode" if !value.is_true() => {}
                 "detailed_metric" | "value_to_metric" => {
                     let reason = format!(
                         "`{key}`: the service's metrics are by limit, and have no values of descriptors"
                     );
                     self.note(value, &reason);
                 }
-                "quota_mode" if !value.is_true() => {}
                 "quota_mode" => self.note(value, "`quota_mode`: the limit refuses as any other"),
                 _ => self.note(value, &format!("unknown key `{key}`")),
             }
@@ -225,7 +224,7 @@ impl Reader<'_> {
 /// The numbers of a limit. The original counts in windows that begin at multiples of their length since
 /// the Unix epoch; a stepwise bucket is filled at the same moments.
 fn numbers(node: &Node) -> Result<String, String> {
-    let requests = node.get("requests_per_unit").map(|node| node.number());
+    let requests = node.get("requests_per_unit").map(Node::number);
     let requests = requests.unwrap_or(Some(0));
     let requests = requests.ok_or("`requests_per_unit` is no whole number")?;
     let unit = node.get("unit").and_then(Node::text).unwrap_or_default();
@@ -239,7 +238,7 @@ fn numbers(node: &Node) -> Result<String, String> {
         "year" => (365, "day"),
         _ => return Err(format!("`unit` `{unit}` is unknown")),
     };
-    let multiplier = node.get("unit_multiplier").map(|node| node.number());
+    let multiplier = node.get("unit_multiplier").map(Node::number);
     let multiplier = multiplier.unwrap_or(Some(1)).filter(|number| *number > 0);
     let multiplier = multiplier.ok_or("`unit_multiplier` must be a number above 0")?;
     if requests == 0 {
@@ -362,11 +361,10 @@ impl Writer<'_> {
                     text: text.clone(),
                 })
             }
-            Some(RateLimit::Unlimited) => None,
+            // Nothing else may apply to what could not be imported; it has been noted.
+            Some(RateLimit::Unlimited | RateLimit::NotImported) => None,
             // A descriptor without a limit and without others in it exempts its value.
             None if descriptor.nested.is_empty() => None,
-            // Nothing else may apply to what could not be imported; it has been noted.
-            Some(RateLimit::NotImported) => None,
             None => return,
         };
         let key = match &limit {
