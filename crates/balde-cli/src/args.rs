@@ -7,7 +7,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 #[cfg(target_os = "linux")]
 use crate::reload;
 use crate::{
-    certify, check, gateway, health, inspect, manual, monitor, policies, serve, simulate, up,
+    certify, check, gateway, health, import, inspect, manual, monitor, policies, serve, simulate,
+    up,
 };
 
 /// Listed in `--help` and in the manual page.
@@ -42,6 +43,8 @@ enum Verb {
     Gateway(gateway::Args),
     /// Run a decision service that programs and proxies ask over the network
     Serve(serve::Args),
+    /// Write a file for `balde serve` from the configuration of another rate limit service
+    Import(import::Args),
     /// Monitor the buckets of DICT participants: history, forecasts, alerts, metrics, a dashboard
     Monitor(monitor::Args),
     /// Make a gateway, service or monitor read its file again, and say whether it did: exit code 1 if it was refused
@@ -65,6 +68,7 @@ impl Cli {
             Verb::Certify(args) => certify::run(&args),
             Verb::Gateway(args) => gateway::run(&args),
             Verb::Serve(args) => serve::run(&args),
+            Verb::Import(args) => import::run(&args),
             Verb::Monitor(args) => monitor::run(&args),
             Verb::Up(args) => up::run(&args),
             #[cfg(target_os = "linux")]

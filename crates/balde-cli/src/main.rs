@@ -6,6 +6,7 @@ mod certify;
 mod check;
 mod gateway;
 mod health;
+mod import;
 mod inspect;
 mod manual;
 mod monitor;

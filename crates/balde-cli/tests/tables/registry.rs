@@ -372,6 +372,8 @@ const PROSE: &[(&str, &str)] = &[
     ("docs/gateway.md", "Case | Result"),
     ("docs/service.md", "You have | Section"),
     ("docs/service.md", "Proxy | Asks at"),
+    ("docs/service.md", "envoyproxy/ratelimit | Here"),
+    ("docs/service.md", "Limitador | Here"),
     ("docs/glossary.md", "Word | Meaning"),
     (
         "docs/guarantees.md",

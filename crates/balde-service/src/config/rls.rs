@@ -4,7 +4,7 @@ use balde_config::{Diagnostics, Located, Resolver, Section};
 
 use super::listener::ListenerConfig;
 use super::{count, size};
-use crate::descriptors::{DescriptorRule, DescriptorRules, EntryPattern};
+use crate::descriptors::{DescriptorPattern, DescriptorRule, DescriptorRules, EntryPattern};
 
 const RULES_MAX: usize = 10_000;
 
@@ -70,14 +70,20 @@ fn rule(
     let span = section.span();
     let domain = section.require("domain", diagnostics);
     let domain = domain.and_then(|domain| domain.string(diagnostics));
-    let entries = section.require("match", diagnostics);
-    let entries = entries.map(|entries| entries.strings(diagnostics));
+    let pattern = pattern(&mut section, diagnostics);
+    let key = section.get("key").map(|key| key.strings(diagnostics));
     let limit = section.string("limit", diagnostics);
     let is_unlimited = section.boolean("unlimited", diagnostics);
     let shadow = section.boolean("shadow", diagnostics);
     section.finish(diagnostics);
-    if is_unlimited.is_some_and(|is_unlimited| is_unlimited.value) == limit.is_some() {
+    let is_unlimited = is_unlimited.is_some_and(|is_unlimited| is_unlimited.value);
+    if is_unlimited == limit.is_some() {
         let message = "a rule has either `limit`, the name of one of [limits], or unlimited = true";
+        diagnostics.at(span, message);
+    }
+    if is_unlimited && matches!(pattern, Some(DescriptorPattern::Contains { .. })) {
+        let message =
+            "a rule with `contains` has a limit: unlimited = true exempts from rules with `match`";
         diagnostics.at(span, message);
     }
     if let Some(limit) = limit
@@ -87,23 +93,57 @@ fn rule(
         let message = format!("there is no limit `{name}`; write [limits.{name}]");
         diagnostics.unknown("limits", limit.value, limit.span, message);
     }
-    let entries = entries?;
-    if entries.is_empty() {
+    let key = key.map(|key| key.iter().map(|name| name.value.to_owned()).collect());
+    Some(DescriptorRule {
+        domain: domain?.value.to_owned(),
+        pattern: pattern?,
+        key,
+        limit: limit.map(|limit| limit.value.to_owned()),
+        is_shadow: shadow.is_some_and(|shadow| shadow.value),
+    })
+}
+
+/// Reads `match`, or `contains` with `descriptor`.
+fn pattern(section: &mut Section<'_>, diagnostics: &mut Diagnostics) -> Option<DescriptorPattern> {
+    let span = section.span();
+    let (exactly, contains) = (section.get("match"), section.get("contains"));
+    let index = section.integer("descriptor", 0..=63, diagnostics);
+    if exactly.is_some() == contains.is_some() {
+        let message = "a rule has either `match`, with all keys of a descriptor, or `contains`, with \
+                       some of them";
+        diagnostics.at(span, message);
+        return None;
+    }
+    let (entries, parse): (_, fn(&str) -> Option<EntryPattern>) = match (&exactly, &contains) {
+        (Some(entries), _) => (entries, EntryPattern::parse),
+        (None, entries) => (entries.as_ref()?, EntryPattern::parse_condition),
+    };
+    let entries = entries.strings(diagnostics);
+    if exactly.is_some() && entries.is_empty() {
         diagnostics.at(span, "`match` names at least one key of a descriptor");
     }
-    let pattern = |text: &Located<&str>| {
-        let pattern = EntryPattern::parse(text.value);
+    if exactly.is_some()
+        && let Some(index) = &index
+    {
+        let message =
+            "`descriptor` belongs to `contains`; `match` is compared with every descriptor";
+        diagnostics.at(index.span, message);
+    }
+    let mut pattern = |text: &Located<&str>| {
+        let pattern = parse(text.value);
         if pattern.is_none() {
-            let message =
-                "an entry is `key`, `key=value` or `key=prefix*`, and its key is not empty";
+            let message = "an entry is `key`, `key=value` or `key=prefix*`, in `contains` also \
+                           `key!=value`, and its key is not empty";
             diagnostics.at(text.span, message);
         }
         pattern
     };
-    Some(DescriptorRule {
-        domain: domain?.value.to_owned(),
-        entries: entries.iter().filter_map(pattern).collect(),
-        limit: limit.map(|limit| limit.value.to_owned()),
-        is_shadow: shadow.is_some_and(|shadow| shadow.value),
+    let entries = entries.iter().filter_map(&mut pattern).collect();
+    Some(match exactly {
+        Some(_) => DescriptorPattern::Exactly(entries),
+        None => DescriptorPattern::Contains {
+            entries,
+            index: index.and_then(|index| usize::try_from(index.value).ok()),
+        },
     })
 }

@@ -190,7 +190,8 @@ impl Limiting {
         descriptors: &'d Descriptors<'_>,
         caller: &Caller<'_>,
     ) -> Result<Vec<Outcome<'d>>, CommandError> {
-        let mut outcomes: Vec<Outcome<'d>> = descriptors.names().map(Outcome::new).collect();
+        let mut outcomes: Vec<Outcome<'d>> = Vec::new();
+        outcomes.resize_with(descriptors.len(), Outcome::default);
         let (places, enforced) = descriptors.enforced();
         let mut is_refused = false;
         if !enforced.is_empty() {
@@ -207,18 +208,21 @@ impl Limiting {
                 return Err(CommandError::Overloaded);
             };
             is_refused = !is_allowed;
-            for (place, verdict) in places.into_iter().zip(verdicts) {
-                outcomes[place].verdict = Some(verdict);
+            for ((place, name), verdict) in places.into_iter().zip(verdicts) {
+                outcomes[place].add(name, verdict);
             }
         }
-        for (place, tokens, hits, is_shadow) in descriptors.others() {
+        for other in descriptors.others() {
             // What is given back for a request that was refused was not taken.
-            if is_refused && matches!(hits, Hits::GiveBack(_)) {
+            if is_refused && matches!(other.hits, Hits::GiveBack(_)) {
                 continue;
             }
-            let verdict = self.one(tokens, hits, caller).await?;
-            outcomes[place].is_shadow = is_shadow;
-            outcomes[place].verdict = Some(verdict);
+            let verdict = self.one(other.tokens, other.hits, caller).await?;
+            if other.is_shadow {
+                outcomes[other.place].add_shadow(other.name, verdict);
+            } else {
+                outcomes[other.place].add(other.name, verdict);
+            }
         }
         Ok(outcomes)
     }

@@ -27,8 +27,8 @@ pub(super) enum Hits {
 /// The descriptors of a request with their limits.
 #[derive(Debug)]
 pub(super) struct Descriptors<'m> {
-    /// `None` for descriptors that are not limited.
-    all: Vec<Option<Limited<'m>>>,
+    /// The limits of each descriptor; none for those that are not limited.
+    all: Vec<Vec<Limited<'m>>>,
 }
 
 #[derive(Debug)]
@@ -45,46 +45,63 @@ impl<'m> Descriptors<'m> {
         message: &'m RateLimitRequest,
         rules: &'m DescriptorRules,
     ) -> Result<Self, CommandError> {
-        let descriptors = message.descriptors.iter();
-        let all = descriptors.map(|descriptor| limited(message, descriptor, rules));
+        let descriptors = message.descriptors.iter().enumerate();
+        let all = descriptors.map(|(at, descriptor)| limited(message, at, descriptor, rules));
         Ok(Self {
             all: all.collect::<Result<_, _>>()?,
         })
     }
 
-    /// The name of each descriptor's limit; `None` for those that are not limited.
-    pub(super) fn names(&self) -> impl Iterator<Item = Option<&str>> {
-        let all = self.all.iter();
-        all.map(|limited| limited.as_ref().map(|limited| limited.name))
+    /// How many descriptors there are.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
     }
 
-    /// Those that can refuse the request, with their places.
-    pub(super) fn enforced(&self) -> (Vec<usize>, Vec<Tokens<'_>>) {
+    /// Those that can refuse the request: their places, the names of their limits, and their tokens.
+    pub(super) fn enforced(&self) -> (Vec<(usize, &str)>, Vec<Tokens<'_>>) {
         let all = self.limited();
         let enforced = all.filter_map(|(place, limited)| match limited.hits {
-            Hits::Take(tokens) if !limited.is_shadow => Some((place, limited.tokens(tokens))),
+            Hits::Take(tokens) if !limited.is_shadow => {
+                Some(((place, limited.name), limited.tokens(tokens)))
+            }
             _ => None,
         });
         enforced.unzip()
     }
 
     /// The others that are limited.
-    pub(super) fn others(&self) -> impl Iterator<Item = (usize, Tokens<'_>, Hits, bool)> {
+    pub(super) fn others(&self) -> impl Iterator<Item = Other<'_>> {
         let all = self.limited();
-        all.filter_map(|(place, limited)| match limited.hits {
-            Hits::Take(_) if !limited.is_shadow => None,
-            Hits::Take(tokens) | Hits::GiveBack(tokens) => {
-                let tokens = limited.tokens(tokens);
-                Some((place, tokens, limited.hits, limited.is_shadow))
-            }
-            Hits::Read => Some((place, limited.tokens(0), Hits::Read, limited.is_shadow)),
+        all.filter_map(|(place, limited)| {
+            let tokens = match limited.hits {
+                Hits::Take(_) if !limited.is_shadow => return None,
+                Hits::Take(tokens) | Hits::GiveBack(tokens) => tokens,
+                Hits::Read => 0,
+            };
+            Some(Other {
+                place,
+                name: limited.name,
+                tokens: limited.tokens(tokens),
+                hits: limited.hits,
+                is_shadow: limited.is_shadow,
+            })
         })
     }
 
     fn limited(&self) -> impl Iterator<Item = (usize, &Limited<'m>)> {
         let all = self.all.iter().enumerate();
-        all.filter_map(|(place, limited)| Some((place, limited.as_ref()?)))
+        all.flat_map(|(place, limits)| limits.iter().map(move |limited| (place, limited)))
     }
+}
+
+/// A limit of a descriptor that cannot refuse the request.
+#[derive(Debug)]
+pub(super) struct Other<'d> {
+    pub(super) place: usize,
+    pub(super) name: &'d str,
+    pub(super) tokens: Tokens<'d>,
+    pub(super) hits: Hits,
+    pub(super) is_shadow: bool,
 }
 
 impl Limited<'_> {
@@ -97,35 +114,42 @@ impl Limited<'_> {
     }
 }
 
+/// All limits of a descriptor: the one that it brings along, or those of the rules that match.
 fn limited<'m>(
     message: &'m RateLimitRequest,
+    at: usize,
     descriptor: &'m RateLimitDescriptor,
     rules: &'m DescriptorRules,
-) -> Result<Option<Limited<'m>>, CommandError> {
+) -> Result<Vec<Limited<'m>>, CommandError> {
     let entries = descriptor.entries.iter();
     let entries: Vec<(&str, &str)> = entries
         .map(|entry| (entry.key.as_str(), entry.value.as_str()))
         .collect();
+    let hits = hits(message, descriptor);
     let rule = rules.find(&message.domain, &entries);
-    let is_shadow = rule.is_some_and(|rule| rule.is_shadow);
-    let (name, limit) = match (&descriptor.limit, rule) {
-        (Some(given), _) => {
-            let limit = given_limit(given.requests_per_unit, given.unit())?;
-            (OVERRIDE, LimitRef::Given(limit))
-        }
-        (None, Some(rule)) => match &rule.limit {
-            Some(name) => (name.as_str(), LimitRef::Named(name)),
-            None => return Ok(None),
-        },
-        (None, None) => return Ok(None),
-    };
-    Ok(Some(Limited {
-        name,
-        limit,
-        key: bucket_key(&message.domain, &entries),
-        hits: hits(message, descriptor),
-        is_shadow,
-    }))
+    if let Some(given) = &descriptor.limit {
+        let limit = given_limit(given.requests_per_unit, given.unit())?;
+        return Ok(vec![Limited {
+            name: OVERRIDE,
+            limit: LimitRef::Given(limit),
+            key: bucket_key(&message.domain, &entries),
+            hits,
+            is_shadow: rule.is_some_and(|rule| rule.is_shadow),
+        }]);
+    }
+    let containing = rules.containing(&message.domain, at, &entries);
+    let matching = rule.into_iter().chain(containing);
+    let limits = matching.filter_map(|rule| {
+        let name = rule.limit.as_deref()?;
+        Some(Limited {
+            name,
+            limit: LimitRef::Named(name),
+            key: rule.bucket_key(&entries),
+            hits,
+            is_shadow: rule.is_shadow,
+        })
+    });
+    Ok(limits.collect())
 }
 
 /// A descriptor's own number counts, also zero. That of the request is one if it is not set.

@@ -13,30 +13,27 @@ use envoy_types::pb::google::protobuf::Duration as ProtoDuration;
 
 use crate::decisions::Verdict;
 
-/// What became of a descriptor.
-#[derive(Debug)]
+/// What became of a descriptor: the verdicts of its limits, with their names. There are none if the
+/// descriptor is not limited.
+#[derive(Debug, Default)]
 pub(super) struct Outcome<'d> {
-    name: Option<&'d str>,
-    pub(super) verdict: Option<Verdict>,
-    /// Whether a refusal does not count.
-    pub(super) is_shadow: bool,
+    enforced: Vec<(&'d str, Verdict)>,
+    /// Those whose refusals do not count.
+    shadow: Vec<(&'d str, Verdict)>,
 }
 
 impl<'d> Outcome<'d> {
-    pub(super) const fn new(name: Option<&'d str>) -> Self {
-        Self {
-            name,
-            verdict: None,
-            is_shadow: false,
-        }
+    pub(super) fn add(&mut self, name: &'d str, verdict: Verdict) {
+        self.enforced.push((name, verdict));
+    }
+
+    pub(super) fn add_shadow(&mut self, name: &'d str, verdict: Verdict) {
+        self.shadow.push((name, verdict));
     }
 
     fn is_over_limit(&self) -> bool {
-        let is_refused = self
-            .verdict
-            .as_ref()
-            .is_some_and(|verdict| !verdict.is_allowed);
-        is_refused && !self.is_shadow
+        let mut enforced = self.enforced.iter();
+        enforced.any(|(_, verdict)| !verdict.is_allowed)
     }
 
     fn status(&self) -> DescriptorStatus {
@@ -45,7 +42,8 @@ impl<'d> Outcome<'d> {
         } else {
             Code::Ok
         };
-        let Some(verdict) = &self.verdict else {
+        let shown = tightest(self.enforced.iter());
+        let Some((name, verdict)) = shown.or_else(|| tightest(self.shadow.iter())) else {
             return DescriptorStatus {
                 code: code.into(),
                 ..DescriptorStatus::default()
@@ -53,12 +51,22 @@ impl<'d> Outcome<'d> {
         };
         DescriptorStatus {
             code: code.into(),
-            current_limit: Some(current_limit(self.name.unwrap_or_default(), &verdict.limit)),
+            current_limit: Some(current_limit(name, &verdict.limit)),
             limit_remaining: u32::try_from(verdict.remaining).unwrap_or(u32::MAX),
             duration_until_reset: Some(proto_duration(verdict.full_after)),
             ..DescriptorStatus::default()
         }
     }
+}
+
+/// The limit that has least left: of those that refuse, the one that refuses for longest.
+fn tightest<'v, 'd: 'v>(
+    verdicts: impl Iterator<Item = &'v (&'d str, Verdict)>,
+) -> Option<&'v (&'d str, Verdict)> {
+    verdicts.min_by_key(|(_, verdict)| {
+        let wait = std::cmp::Reverse(verdict.retry_after);
+        (verdict.is_allowed, wait, verdict.remaining)
+    })
 }
 
 pub(super) fn is_over_limit(response: &RateLimitResponse) -> bool {
@@ -84,15 +92,10 @@ pub(super) fn response(outcomes: &[Outcome<'_>], has_headers: bool) -> RateLimit
     }
 }
 
-/// The fields of the limit that has least left: of those that refuse, the one that refuses for longest.
+/// The fields of the tightest limit of all descriptors.
 fn headers(outcomes: &[Outcome<'_>]) -> Vec<HeaderValue> {
-    let counted = outcomes.iter().filter(|outcome| !outcome.is_shadow);
-    let verdicts = counted.filter_map(|outcome| outcome.verdict.as_ref());
-    let tightest = verdicts.min_by_key(|verdict| {
-        let wait = std::cmp::Reverse(verdict.retry_after);
-        (verdict.is_allowed, wait, verdict.remaining)
-    });
-    let Some(verdict) = tightest else {
+    let verdicts = outcomes.iter().flat_map(|outcome| &outcome.enforced);
+    let Some((_, verdict)) = tightest(verdicts) else {
         return Vec::new();
     };
     let mut fields = vec![
