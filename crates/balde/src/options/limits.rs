@@ -35,23 +35,12 @@ pub(super) struct LimitOptions {
     limit: Limit,
     tiers: Vec<(String, Limit)>,
     keys_max: usize,
-    #[cfg_attr(
-        not(feature = "tokio"),
-        expect(dead_code, reason = "nothing waits without the feature")
-    )]
     waiters_max: Option<usize>,
     clock: ClockChoice,
     once_ttl: Option<Duration>,
     hash_tag: Option<String>,
     denials: Option<Denials>,
     storage: StorageChoice,
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(
-            dead_code,
-            reason = "validated without the feature, too, but there is nothing to lease from"
-        )
-    )]
     leases: Option<LeaseOptions>,
 }
 
@@ -62,10 +51,6 @@ enum ClockChoice {
     Cached(Duration),
 }
 
-#[cfg_attr(
-    not(feature = "redis"),
-    expect(dead_code, reason = "there is nothing to lease from")
-)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct LeaseOptions {
     share: Option<Share>,

@@ -58,13 +58,6 @@ impl SharedStore {
 }
 
 #[derive(Clone, Default, PartialEq)]
-#[cfg_attr(
-    not(feature = "redis"),
-    expect(
-        dead_code,
-        reason = "validated without the feature, too, but nothing is built"
-    )
-)]
 pub(super) struct RedisOptions {
     addresses: Vec<String>,
     is_cluster: bool,
