@@ -20,6 +20,9 @@ command -v sqlite3 >/dev/null || missing+=(sqlite3)
 command -v promtool >/dev/null || missing+=(prometheus)
 command -v cc >/dev/null || missing+=(build-essential)
 command -v protoc >/dev/null || missing+=(protobuf-compiler)
+# The examples of clients in other languages; Java runs a source file, which needs its compiler.
+command -v node >/dev/null || missing+=(nodejs)
+command -v javac >/dev/null || missing+=(default-jdk-headless)
 command -v xmlsec1 >/dev/null || missing+=(xmlsec1)
 # What reads the files of deploy/.
 command -v systemd-analyze >/dev/null || missing+=(systemd)

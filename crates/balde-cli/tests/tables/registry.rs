@@ -374,6 +374,7 @@ const PROSE: &[(&str, &str)] = &[
     ("docs/service.md", "Proxy | Asks at"),
     ("docs/service.md", "envoyproxy/ratelimit | Here"),
     ("docs/service.md", "Limitador | Here"),
+    ("docs/service.md", "Language | File"),
     ("docs/glossary.md", "Word | Meaning"),
     (
         "docs/guarantees.md",

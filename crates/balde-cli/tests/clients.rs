@@ -1,0 +1,143 @@
+//! The examples of clients in other languages, with a real `balde serve`.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+/// Two requests for each key, and none for a long time.
+const FILE: &str = "[limits.per_user]\nlimit = \"2/day\"\n\
+                    [http]\naddress = \"127.0.0.1:0\"\n[resp]\naddress = \"127.0.0.1:0\"\n";
+
+struct Serving {
+    child: Child,
+    http: String,
+    resp: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Serving {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("service.toml");
+        std::fs::write(&file, FILE).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_balde"))
+            .args(["serve", "--log-format", "json", "-c"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut address = |endpoint: &str| loop {
+            let line = lines.next().expect("balde serve has ended").unwrap();
+            let line: Value = serde_json::from_str(&line).unwrap();
+            if line["event_type"] == "listening" && line["endpoint"] == endpoint {
+                let url = line["url"].as_str().unwrap();
+                break url.split("://").nth(1).unwrap().to_owned();
+            }
+        };
+        let (http, resp) = (address("http"), address("resp"));
+        Self {
+            child,
+            http: format!("http://{}", http.trim_end_matches('/')),
+            resp: format!("redis://{}", resp.trim_end_matches('/')),
+            _folder: folder,
+        }
+    }
+}
+
+/// What a program of examples/clients prints.
+fn output(program: impl AsRef<Path>, arguments: &[&str]) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/clients");
+    let output = Command::new(program.as_ref())
+        .args(arguments)
+        .current_dir(folder)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}", program.as_ref().display()));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Python with the packages that scripts/test.sh installs.
+fn python() -> PathBuf {
+    let tools = std::env::var("BALDE_TEST_TOOLS").unwrap_or_else(|_| {
+        let target = Path::new(env!("CARGO_BIN_EXE_balde")).ancestors().nth(2);
+        let tools = target.expect("the binary is below the target folder");
+        tools.join("test-tools").display().to_string()
+    });
+    Path::new(&tools).join("bin/python3")
+}
+
+/// Asserts that two of three requests were allowed, and the third has to wait for so many seconds, less
+/// what the requests took.
+fn assert_two_of_three(shown: &str, allowed: [&str; 2], refused: &str, wait_s: u64) {
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines[..2], allowed, "{shown}");
+    let wait = lines[2]
+        .strip_prefix(refused)
+        .unwrap_or_else(|| panic!("{shown}"));
+    let wait: u64 = wait.trim_end_matches(" s").parse().unwrap();
+    assert!(
+        (1..=wait_s).contains(&wait) && wait + 20 >= wait_s,
+        "{shown}"
+    );
+}
+
+const ALLOWED: [&str; 2] = ["allowed, 1 left", "allowed, 0 left"];
+const REFUSED: &str = "refused, retry in ";
+
+/// Half a day.
+const WAIT_S: u64 = 43_200;
+
+#[test]
+fn python_asks_over_http_and_by_redis_cells_command() {
+    let service = Serving::start();
+    let arguments = ["check.py", &service.http, "per_user", "python"];
+    let shown = output(python(), &arguments);
+    assert_two_of_three(&shown, ALLOWED, REFUSED, WAIT_S);
+    let shown = output(python(), &["throttle.py", &service.resp, "python"]);
+    let allowed = ["allowed, 1 of 2 left", "allowed, 0 of 2 left"];
+    assert_two_of_three(&shown, allowed, REFUSED, 30);
+}
+
+#[test]
+fn pythons_middleware_limits_and_has_a_failure_policy() {
+    let service = Serving::start();
+    let shown = output(python(), &["asgi_limit_test.py", &service.http]);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_two_of_three(&shown, ["200 2 1 None", "200 2 0 None"], "429 2 0 ", WAIT_S);
+    assert_eq!(lines[3..], ["200", "503"], "fail open, fail closed");
+}
+
+#[test]
+fn node_asks_and_its_middleware_limits() {
+    let service = Serving::start();
+    let arguments = ["check.mjs", &service.http, "per_user", "alice"];
+    let shown = output("node", &arguments);
+    assert_two_of_three(&shown, ALLOWED, REFUSED, WAIT_S);
+    let shown = output("node", &["express_limit_test.mjs", &service.http]);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_two_of_three(&shown, ["200 2 1 null", "200 2 0 null"], "429 2 0 ", WAIT_S);
+    assert_eq!(lines[3], "200 null null null", "fail open");
+    assert_eq!(lines[4], "503 null null 1", "fail closed");
+}
+
+#[test]
+fn java_asks() {
+    let service = Serving::start();
+    let arguments = ["Check.java", &service.http, "per_user", "java"];
+    let shown = output("java", &arguments);
+    assert_two_of_three(&shown, ALLOWED, REFUSED, WAIT_S);
+}
