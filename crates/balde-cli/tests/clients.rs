@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 /// Two requests for each key, and none for a long time.
-const FILE: &str = "[limits.per_user]\nlimit = \"2/day\"\n\
+const FILE: &str = "[limits.per_user]\nlimit = \"2/day\"\n[access]\n\
+                    anonymous = [\"check\", \"settle\", \"admin\"]\n[server]\nwait_max = \"1 s\"\n\
                     [http]\naddress = \"127.0.0.1:0\"\n[resp]\naddress = \"127.0.0.1:0\"\n";
 
 struct Serving {
@@ -140,4 +141,26 @@ fn java_asks() {
     let arguments = ["Check.java", &service.http, "per_user", "java"];
     let shown = output("java", &arguments);
     assert_two_of_three(&shown, ALLOWED, REFUSED, WAIT_S);
+}
+
+#[test]
+fn schemathesis_finds_nothing_in_the_published_description() {
+    let service = Serving::start();
+    let tool = python().with_file_name("schemathesis");
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(&tool)
+        .args(["run", &format!("{}/openapi.json", service.http)])
+        .args([
+            "--max-examples",
+            "25",
+            "--request-timeout",
+            "60",
+            "--seed",
+            "20261117",
+        ])
+        .current_dir(folder.path())
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}", tool.display()));
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{shown}");
 }

@@ -31,6 +31,9 @@ pub enum CommandError {
         /// The tier.
         tier: String,
     },
+    /// The buckets of this limit cannot be listed.
+    #[error("buckets in memory have no keys, only hashes of them: this needs storage = \"redis\"")]
+    NotListed,
     /// The same idempotency key was used for another request.
     #[error("this idempotency key was used for another request")]
     KeyReused,
@@ -58,6 +61,7 @@ impl CommandError {
             Self::Invalid(_) => "invalid",
             Self::UnknownHold => "unknown_hold",
             Self::UnknownTier { .. } => "unknown_tier",
+            Self::NotListed => "not_listed",
             Self::KeyReused => "idempotency_key_reused",
             Self::Full(_) => "full",
             Self::Overloaded => "overloaded",

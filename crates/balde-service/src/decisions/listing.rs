@@ -50,11 +50,8 @@ pub(super) async fn list(
     if most == 0 || most > LISTED_MAX {
         return Err(invalid("a list has 1 to 1000 buckets"));
     }
-    let store = store.filter(|_| !limiter.is_in_memory()).ok_or_else(|| {
-        invalid(
-            "buckets in memory have no keys, only hashes of them: this needs storage = \"redis\"",
-        )
-    })?;
+    let store = store.filter(|_| !limiter.is_in_memory());
+    let store = store.ok_or(CommandError::NotListed)?;
     // By level, and by key so that equal levels are all kept.
     let mut kept: BTreeMap<(i64, Vec<u8>), ListedBucket> = BTreeMap::new();
     let mut scan = store.scan_buckets(Some(limiter.name()));

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use serde_json::Number;
 
 use crate::decisions::{Bucket, CommandError, IfExpired, Order, Tokens};
 
@@ -11,6 +12,35 @@ use crate::decisions::{Bucket, CommandError, IfExpired, Order, Tokens};
 pub(super) fn parse<B: DeserializeOwned>(bytes: &[u8]) -> Result<B, CommandError> {
     let parsed = serde_json::from_slice(bytes);
     parsed.map_err(|error| CommandError::Invalid(format!("the body cannot be read: {error}")))
+}
+
+/// A whole number. In JSON `1.0` is one, too.
+fn whole<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: TryFrom<i128>,
+    D: Deserializer<'de>,
+{
+    let number = Number::deserialize(deserializer)?;
+    from_number(&number)
+        .ok_or_else(|| D::Error::custom(format!("{number} is no whole number in range")))
+}
+
+fn whole_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    match Option::<Number>::deserialize(deserializer)? {
+        None => Ok(None),
+        Some(number) => match from_number(&number) {
+            None => Err(D::Error::custom(format!(
+                "{number} is no whole number in range"
+            ))),
+            whole => Ok(whole),
+        },
+    }
+}
+
+fn from_number<T: TryFrom<i128>>(number: &Number) -> Option<T> {
+    let text = number.to_string();
+    let digits = text.strip_suffix(".0").unwrap_or(&text);
+    T::try_from(digits.parse::<i128>().ok()?).ok()
 }
 
 const fn one() -> u64 {
@@ -37,7 +67,7 @@ impl BucketBody {
 pub(super) struct TokensBody {
     limit: String,
     key: String,
-    #[serde(default = "one")]
+    #[serde(default = "one", deserialize_with = "whole")]
     tokens: u64,
 }
 
@@ -80,7 +110,7 @@ const fn thirty_seconds() -> u64 {
 #[serde(deny_unknown_fields)]
 pub(super) struct HoldBody {
     requests: Vec<TokensBody>,
-    #[serde(default = "thirty_seconds")]
+    #[serde(default = "thirty_seconds", deserialize_with = "whole")]
     ttl_ms: u64,
     #[serde(default)]
     if_expired: IfExpiredWord,
@@ -108,6 +138,7 @@ impl HoldBody {
 #[serde(deny_unknown_fields)]
 pub(super) struct SettleBody {
     pub(super) hold: String,
+    #[serde(deserialize_with = "whole")]
     pub(super) tokens: u64,
 }
 
@@ -117,8 +148,9 @@ pub(super) struct SettleBody {
 pub(super) struct WaitBody {
     limit: String,
     key: String,
-    #[serde(default = "one")]
+    #[serde(default = "one", deserialize_with = "whole")]
     tokens: u64,
+    #[serde(deserialize_with = "whole")]
     within_ms: u64,
 }
 
@@ -141,6 +173,7 @@ impl WaitBody {
 pub(super) struct LevelBody {
     limit: String,
     key: String,
+    #[serde(deserialize_with = "whole")]
     pub(super) level: i64,
 }
 
@@ -184,7 +217,7 @@ pub(super) struct ListBody {
     pub(super) limit: String,
     #[serde(default)]
     order: OrderWord,
-    #[serde(default = "twenty")]
+    #[serde(default = "twenty", deserialize_with = "whole")]
     pub(super) most: usize,
 }
 
@@ -203,7 +236,7 @@ impl ListBody {
 pub(super) struct BlockBody {
     limit: String,
     key: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_or_null")]
     for_ms: Option<u64>,
 }
 
@@ -214,5 +247,36 @@ impl BlockBody {
 
     pub(super) fn time(&self) -> Option<Duration> {
         self.for_ms.map(Duration::from_millis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_whole_however_they_are_written() {
+        let tokens = |number: &str| {
+            let body = format!(r#"{{"limit": "a", "key": "b", "tokens": {number}}}"#);
+            parse::<TokensBody>(body.as_bytes()).map(|body| body.tokens)
+        };
+        for (number, expected) in [
+            ("3", 3),
+            ("3.0", 3),
+            ("0", 0),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(tokens(number), Ok(expected), "{number}");
+        }
+        for number in [
+            "-1",
+            "1.5",
+            "1e300",
+            "\"3\"",
+            "null",
+            "18446744073709551616",
+        ] {
+            assert!(tokens(number).is_err(), "{number}");
+        }
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn error(error: &CommandError) -> Reply {
         | CommandError::UnknownHold
         | CommandError::UnknownTier { .. } => StatusCode::NOT_FOUND,
         CommandError::BadKey(_) | CommandError::Invalid(_) => StatusCode::BAD_REQUEST,
-        CommandError::KeyReused => StatusCode::CONFLICT,
+        CommandError::KeyReused | CommandError::NotListed => StatusCode::CONFLICT,
         CommandError::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
         CommandError::Full(_) | CommandError::Overloaded | CommandError::Store(_) => {
             StatusCode::SERVICE_UNAVAILABLE

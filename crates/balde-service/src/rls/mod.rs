@@ -281,9 +281,10 @@ fn status(error: &CommandError) -> Status {
         CommandError::UnknownLimit(_)
         | CommandError::UnknownHold
         | CommandError::UnknownTier { .. } => Status::not_found(text),
-        CommandError::BadKey(_) | CommandError::Invalid(_) | CommandError::KeyReused => {
-            Status::invalid_argument(text)
-        }
+        CommandError::BadKey(_)
+        | CommandError::Invalid(_)
+        | CommandError::NotListed
+        | CommandError::KeyReused => Status::invalid_argument(text),
         CommandError::Full(_) => Status::resource_exhausted(text),
         CommandError::DeadlineExceeded => Status::deadline_exceeded(text),
         CommandError::Overloaded | CommandError::Store(_) => Status::unavailable(text),
