@@ -26,7 +26,7 @@ const VARIABLES: [(&str, &str); 5] = [
 ];
 
 /// Which check reads which file. A file that is not in the list has no check.
-const CHECKED: [(&str, &str); 15] = [
+const CHECKED: [(&str, &str); 16] = [
     ("Dockerfile", "dockerfile"),
     ("Dockerfile.dockerignore", "dockerfile"),
     ("compose.yaml", "compose"),
@@ -44,6 +44,8 @@ const CHECKED: [(&str, &str); 15] = [
     // crates/balde-cli/tests/packages.rs and scripts/test-packages.sh
     ("packages/*", "packages"),
     ("prometheus/*.yml", "promtool"),
+    // crates/balde-service/tests/service/proxies.rs runs them with real proxies.
+    ("proxies/*", "proxies"),
     ("systemd/*.service", "systemd-analyze"),
 ];
 

@@ -89,7 +89,7 @@ impl ServiceFile {
         }
         Ok(format!(
             "# Written by `balde import`. `balde check` validates it, `balde serve -c` runs it.\n\n\
-             {limits}[rls]\nlisten = \"127.0.0.1:8081\"\n{rules}"
+             {limits}[rls]\naddress = \"127.0.0.1:8081\"\n{rules}"
         ))
     }
 }

@@ -205,6 +205,22 @@ fn completions_manual_and_certify() {
     run_and_then("docs/cli.md", Session::new(), &["", ""], page);
 }
 
+#[test]
+fn service() {
+    let session = Session::new();
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/import");
+    let config = session.folder().join("config");
+    fs::create_dir(&config).unwrap();
+    for (name, folder) in [
+        ("shop.yaml", config.as_path()),
+        ("mail.yaml", config.as_path()),
+        ("limits.yaml", session.folder()),
+    ] {
+        fs::copy(format!("{examples}/{name}"), folder.join(name)).unwrap();
+    }
+    run("docs/service.md", session, &["service.toml: service"]);
+}
+
 /// Runs the blocks of a page, and then commands that check what they left.
 fn run_and_then(page: &str, mut session: Session, expected: &[&str], then: &str) {
     let blocks = shell_blocks(page);
