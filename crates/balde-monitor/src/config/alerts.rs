@@ -19,8 +19,8 @@ const RENAMED: [(&str, &str); 6] = [
     ("band_pct", "hysteresis"),
     ("calm_s", "resolve_after"),
     ("predicted_as", "predicted_severity"),
-    ("stale_severity", "stale_severity"),
-    ("changed_severity", "changed_severity"),
+    ("stale_as", "stale_severity"),
+    ("changed_as", "changed_severity"),
     ("credited", "credited_policies"),
 ];
 
@@ -61,10 +61,10 @@ pub(super) fn read(
     if let Some(us) = micros(&mut section, "stale_after", 1, diagnostics) {
         alerts.staleness.stale_after_us = us;
     }
-    if let Some(severity) = section.choice("stale_as", &SEVERITIES, diagnostics) {
+    if let Some(severity) = section.choice("stale_severity", &SEVERITIES, diagnostics) {
         alerts.staleness.stale_severity = severity.value;
     }
-    if let Some(severity) = section.choice("changed_as", &SEVERITIES, diagnostics) {
+    if let Some(severity) = section.choice("changed_severity", &SEVERITIES, diagnostics) {
         alerts.staleness.changed_severity = severity.value;
     }
     alerts.wording = read_wording(&mut section, diagnostics);

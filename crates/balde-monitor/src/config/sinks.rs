@@ -153,7 +153,7 @@ fn classes(section: &mut Section<'_>, kind: Kind, diagnostics: &mut Diagnostics)
     }
     let words = section.strings("classes", diagnostics);
     if words.is_empty() {
-        let message = "`serves_as` is empty, so the sink would receive nothing";
+        let message = "`classes` is empty, so the sink would receive nothing";
         diagnostics.at(section.span(), message);
     }
     sink_classes(&words, diagnostics)

@@ -119,7 +119,7 @@ address = "everywhere"
 retention = '0 months'
 [schedule]
 cron = "every five minutes"
-peaks = "heard"
+detect_spikes = "heard"
 list_budget = "6 a minute"
 [alerts]
 warning = '5%'
@@ -152,20 +152,20 @@ secret_env = "S"
     )
     .unwrap_err();
     for expected in [
-        "monitor.toml:3:10: `listen` must be an address",
-        "monitor.toml:5:20: `retention_months` must be between 1 and 1200",
+        "monitor.toml:3:11: `address` must be an address",
+        "monitor.toml:5:13: `retention` must be",
         "monitor.toml:7:8:",
-        "monitor.toml:8:9: `peaks` must be \"seen\" or \"missed\"",
+        "monitor.toml:8:17: `detect_spikes` must be true or false",
         "monitor.toml:9:18:",
         "CRITICAL at 10 % comes before WARNING at 5 %",
-        "monitor.toml:13:12: `stale_as` must be",
+        "monitor.toml:13:18: `stale_severity` must be",
         "monitor.toml:15:19: expected log, event, gauge",
         "monitor.toml:19:15: cannot read the file",
         "`certificate` and `key` are used together",
         "needs `dict`, the base URL of DICT, or `gateway`",
         "there is a sink of this name already",
         "`ispb` must have 8 characters",
-        "`serves_as` is empty",
+        "`classes` is empty",
         "this kind of sink needs `url_env`",
     ] {
         assert!(
@@ -195,13 +195,16 @@ fn the_horizons_of_the_analysis_are_read_and_checked() {
     assert_eq!(settings.windows_us(), [120_000_000]);
     assert_eq!(settings.credits(), Credits::Possible);
     for (keys, expected) in [
-        ("windows_s = []", "monitor.toml:5:13: name 1 to 16 windows"),
-        ("windows = ['0 h']", "monitor.toml:5:14:"),
-        ("windows_s = [60, \"5m\"]", "monitor.toml:5:18:"),
-        ("windows = ['25 h']", "between 1 and 86400"),
-        ("windows_s = 60", "monitor.toml:5:13:"),
-        ("gap_max = '0 s'", "`gap_max_s` must be between 1 and 86400"),
-        ("timestamp_error_ms = -1", "monitor.toml:5:22:"),
+        ("windows = []", "monitor.toml:5:11: name 1 to 16 windows"),
+        ("windows = ['0 h']", "monitor.toml:5:12:"),
+        ("windows = ['1 min', '5m']", "monitor.toml:5:21:"),
+        ("windows = ['25 h']", "between 1s and 86400s"),
+        ("windows = 60", "monitor.toml:5:11:"),
+        (
+            "gap_max = '0 s'",
+            "`gap_max`: it must be between 1s and 86400s",
+        ),
+        ("timestamp_error = -1", "monitor.toml:5:19:"),
         ("horizon = 5", "horizon"),
     ] {
         let problems = section(keys).unwrap_err();
