@@ -143,6 +143,8 @@ fn java_asks() {
     assert_two_of_three(&shown, ALLOWED, REFUSED, WAIT_S);
 }
 
+/// Without `negative_data_rejection`, which takes header values such as `0` for numbers, although every
+/// header value is a text.
 #[test]
 fn schemathesis_finds_nothing_in_the_published_description() {
     let service = Serving::start();
@@ -151,6 +153,8 @@ fn schemathesis_finds_nothing_in_the_published_description() {
     let output = Command::new(&tool)
         .args(["run", &format!("{}/openapi.json", service.http)])
         .args([
+            "--exclude-checks",
+            "negative_data_rejection",
             "--max-examples",
             "25",
             "--request-timeout",

@@ -197,7 +197,7 @@ fn the_horizons_of_the_analysis_are_read_and_checked() {
     for (keys, expected) in [
         ("windows = []", "monitor.toml:5:11: name 1 to 16 windows"),
         ("windows = ['0 h']", "monitor.toml:5:12:"),
-        ("windows = ['1 min', '5m']", "monitor.toml:5:21:"),
+        ("windows = ['1 min', '5 mm']", "monitor.toml:5:21:"),
         ("windows = ['25 h']", "between 1s and 86400s"),
         ("windows = 60", "monitor.toml:5:11:"),
         (

@@ -123,7 +123,7 @@ async fn the_emptiest_and_the_fullest_buckets_are_listed() {
     let (status, problem) = service
         .admin("/v1/admin/buckets", &json!({"limit": "here"}))
         .await;
-    assert_eq!(status, 400, "{problem}");
+    assert_eq!(status, 409, "{problem}");
     let mut resp = service.resp().await;
     let admin = crate::running::ADMIN;
     resp.expect(&format!("AUTH {admin}\r\n"), "+OK\r\n").await;
