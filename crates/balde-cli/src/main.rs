@@ -8,6 +8,7 @@ mod gateway;
 mod health;
 mod import;
 mod inspect;
+mod lifecycle;
 mod manual;
 mod monitor;
 mod output;

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 use balde_gateway::{Config, Gateway};
 
+use crate::lifecycle::{reload_on_signal, until_shutdown};
 use crate::output::{LogArgs, Output};
-use crate::print::{print_error, write_error};
-use crate::service::{self, Hangups, ShutdownSignal};
+use crate::print::write_error;
+use crate::service::{self, Hangups};
 use crate::supervisor::Supervisor;
 
 #[derive(Debug, clap::Args)]
@@ -50,78 +51,27 @@ async fn serve(args: &Args, config: Config) -> anyhow::Result<()> {
         output.address("metrics", format_args!("http://{address}/metrics"));
     }
     let draining = gateway.clone();
-    let hangups = Hangups::new();
     let supervisor = Supervisor::new();
     supervisor.ready();
     let file = args.config.clone();
-    let reloads = tokio::spawn(reload_on_signal(hangups, gateway, file, supervisor, output));
-    let shutdown = async {
-        let signal = shutdown.await;
-        Supervisor::stopping();
-        if signal == ShutdownSignal::Terminate {
-            drain(&draining, output).await;
-        }
-    };
+    let apply = move || reload(&gateway, &file);
+    let reloads = reload_on_signal("gateway", Hangups::new(), supervisor, output, apply);
+    let reloads = tokio::spawn(reloads);
+    let stop_being_ready = async { draining.drain() };
+    let shutdown = until_shutdown(shutdown, draining.drain_delay(), stop_being_ready, output);
     bound.run(shutdown).await;
     reloads.abort();
     output.tell("stopped", "stopped");
     Ok(())
 }
 
-/// Goes on serving until balancers have noticed that the gateway is about to end.
-async fn drain(gateway: &Gateway, output: Output) {
-    let delay = gateway.drain_delay();
-    if delay.is_zero() {
-        return;
-    }
-    gateway.drain();
-    output.tell(
-        "draining",
-        format_args!("not ready: shutting down in {delay:?}"),
-    );
-    tokio::time::sleep(delay).await;
-}
-
-/// Reloads the file on every SIGHUP. A file that cannot be applied changes nothing.
-async fn reload_on_signal(
-    mut hangups: Hangups,
-    gateway: Gateway,
-    file: PathBuf,
-    mut supervisor: Supervisor,
-    output: Output,
-) {
-    loop {
-        hangups.next().await;
-        Supervisor::reloading();
-        let result = reload(&gateway, &file, output);
-        supervisor.reloaded(match &result {
-            Ok(()) => Ok(()),
-            Err(reason) => Err(reason),
-        });
-    }
-}
-
-fn reload(gateway: &Gateway, file: &Path, output: Output) -> Result<(), String> {
-    let applied = match Config::read(file) {
+/// Reads the file and applies it. A file that cannot be applied changes nothing.
+fn reload(gateway: &Gateway, file: &Path) -> Result<(), String> {
+    match Config::read(file) {
         Ok(config) => gateway.reload(&config).map_err(|error| error.to_string()),
         Err(error) => {
             gateway.reload_refused();
             Err(error.to_string())
         }
-    };
-    match &applied {
-        Ok(()) => {
-            output.tell("reloaded", "the configuration was reloaded");
-        }
-        Err(error) => {
-            print_error(format_args!(
-                "balde gateway: not reloaded, the old configuration stays\n{error}"
-            ));
-            tracing::error!(
-                event_type = "reload_refused",
-                "the old configuration stays: {error}"
-            );
-        }
     }
-    applied
 }

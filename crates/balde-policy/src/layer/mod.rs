@@ -171,7 +171,7 @@ impl PolicyRules {
     }
 }
 
-/// Tells a refused client when to come back, unless waiting does not help.
+/// Adds `Retry-After`, unless no wait helps.
 fn add_retry_after(headers: &mut HeaderMap, wait: Option<Duration>) {
     if let Some(wait) = wait {
         write_retry_after(headers, wait);
