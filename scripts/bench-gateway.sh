@@ -87,7 +87,7 @@ gateway_conf gateway-limit 19706 "$unreached_policy"
 gateway_conf gateway-bare 19707 "[headers]
 x_ratelimit = false
 ietf = false
-$unreached_policy" 'forwarded = false'
+$unreached_policy" 'add_forwarded = false'
 
 declare -A pid port
 for name in upstream nginx nginx-limit; do

@@ -112,7 +112,7 @@ async fn check(args: &Args, url: &str, token: Option<&str>) -> anyhow::Result<()
 
 /// The authorities of the system are read only here: a container need not have any for http://.
 async fn check_tls(args: &Args, url: &str, token: Option<&str>) -> anyhow::Result<()> {
-    balde_dict::install_crypto_provider();
+    balde_net::tls::install_crypto_provider();
     let mut client = reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())

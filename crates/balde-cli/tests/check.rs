@@ -77,7 +77,7 @@ fn valid_profiles_are_valid() {
 fn a_profile_for_dict_has_to_fit_dict() {
     let shipped = include_str!("../../balde-dict/profiles/dict-2.12.1.toml");
     let changed = shipped
-        .replace("in_flight = \"reserved\"", "in-flite = \"reserved\"")
+        .replace("in_flight = \"held\"", "in-flite = \"held\"")
         .replace("credit_statuses = [200]", "credit_statuses = [2000]")
         .replace("GET /event-notifications", "GET /events");
     let other = b"api = 'ftp'\nprofile = 'x'\n[[policy]]\nname = 'a'\nlimit = '1/s'\n";
@@ -87,7 +87,7 @@ fn a_profile_for_dict_has_to_fit_dict() {
     let shown = text(&output.stderr);
     for part in [
         "setting `in-flite`: DICT has none of that name",
-        "in-flite = \"reserved\"\n",
+        "in-flite = \"held\"\n",
         "setting `credit_statuses`: expected a list of statuses",
         "mine.toml: policy EVENT_LIST: no operation of DICT has /events",
         "error: the only `api` with an adapter is \"dict\"; leave it out for other APIs\n --> ftp.toml:1:7",
@@ -272,7 +272,7 @@ fn a_rule_that_another_spelling_escapes_is_a_warning() {
         [[policy]]\nname = 'heads'\nlimit = '1/s'\nmatch = ['HEAD /fine/%41']\n";
     let gateway = b"[[listener]]\naddress = '127.0.0.1:0'\n[[upstream]]\nname = 'a'\n\
         url = 'http://127.0.0.1:1'\n[[route]]\npath = '/'\nupstream = 'a'\nupgrade = ['h2c']\n\
-        [[route]]\npath = '/static/'\nupstream = 'a'\nlimits = false\n\
+        [[route]]\npath = '/static/'\nupstream = 'a'\npolicies = false\n\
         [paths]\nmethod_override = 'keep'\n\
         [[policies.policy]]\nname = 'b'\nlimit = '1/s'\nmatch = ['GET /static/x']\n";
     let folder = folder(&[("profile.toml", profile), ("gateway.toml", gateway)]);
@@ -283,7 +283,7 @@ fn a_rule_that_another_spelling_escapes_is_a_warning() {
         "warning: profile.toml: policy a: `/a%2Fb` counts nothing, because requests with an encoded",
         "warning: profile.toml: policy heads: because of `HEAD /fine/%41`, policy a does not count HEAD",
         "warning: gateway.toml: route /: requests within a tunnel of h2c",
-        "warning: gateway.toml: route /static/: with `limits = false`, policy b does not count",
+        "warning: gateway.toml: route /static/: with `policies = false`, policy b does not count",
         "warning: gateway.toml: [paths] method_override: a caller can name another method",
     ] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");

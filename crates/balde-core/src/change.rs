@@ -46,6 +46,26 @@ impl Limit {
         Some(State::new(owed, at_us))
     }
 
+    /// Converts the state of a bucket under this limit to its state under a limit that differs in its
+    /// capacity only. The bucket keeps its level, where [`change_to`](Limit::change_to) keeps its deficit.
+    ///
+    /// ```
+    /// use balde_core::{Command, Limit};
+    ///
+    /// let old: Limit = "10/s burst 100".parse()?;
+    /// let new: Limit = "10/s burst 150".parse()?;
+    /// let taken = old.apply(None, Command::Take { n: 30 }, 0);
+    /// let state = old.resize_to(&new, taken.state());
+    /// assert_eq!(new.apply(state, Command::Peek, 0).level(), 70);
+    /// # Ok::<(), balde_core::ParseLimitError>(())
+    /// ```
+    pub fn resize_to(&self, new: &Limit, state: Option<State>) -> Option<State> {
+        let state = state?;
+        let owed = state.owed() + new.capacity_units();
+        let owed = owed.saturating_sub(self.capacity_units());
+        Some(State::new(owed, state.at_us()))
+    }
+
     /// Converts a deficit from this limit's units to the units of `new`, rounded up. As in
     /// [`change_to`](Limit::change_to), the result is a debt only if `owed` is one, and that debt does
     /// not grow.

@@ -361,6 +361,33 @@ impl Limit {
             Strategy::FixedWindow => self.period_us,
         }
     }
+
+    /// The most tokens that a bucket refills in some time, rounded up.
+    ///
+    /// ```
+    /// use balde_core::Limit;
+    ///
+    /// let limit: Limit = "2/s".parse()?;
+    /// assert_eq!(limit.refilled_at_most(1_600_000), 4);
+    /// assert_eq!(limit.stepwise().refilled_at_most(1), 2);
+    /// # Ok::<(), balde_core::ParseLimitError>(())
+    /// ```
+    pub const fn refilled_at_most(&self, us: u64) -> u64 {
+        match self.strategy {
+            Strategy::Continuous => us
+                .saturating_mul(self.refill_units)
+                .div_ceil(self.token_units),
+            _ => us
+                .div_ceil(self.period_us)
+                .saturating_mul(self.refill_tokens()),
+        }
+    }
+
+    /// The time in which one token is refilled, in microseconds, rounded up. Where the refill is stepwise,
+    /// the average.
+    pub const fn token_us(&self) -> u64 {
+        self.period_us.div_ceil(self.refill_tokens())
+    }
 }
 
 /// Why numbers do not make a [`Limit`].

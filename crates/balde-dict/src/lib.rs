@@ -49,7 +49,7 @@
 //! | [`VolumeClass`] | how many requests a policy lets through in the long run |
 //! | [`client`] | a client for DICT's bucket states |
 //! | [`wire`] | the XML messages of a client and a gateway, and XML signatures |
-//! | [`certificate_ispb`], [`install_crypto_provider`] | TLS |
+//! | [`certificate_ispb`] | the participant in a certificate |
 
 pub mod client;
 mod operations;
@@ -68,6 +68,6 @@ pub use operations::{
     RequestError, Route, RouteError, Table,
 };
 pub use settings::{ClaimPeriodStart, FundsRecoveryPolicy, Settings};
-pub use tls::{certificate_ispb, install_crypto_provider};
+pub use tls::certificate_ispb;
 pub use volume::VolumeClass;
 pub use wire::KeyType;

@@ -136,13 +136,13 @@ impl Settings {
                 0,
                 balde_policy::COST_MAX,
             ),
-            in_flight: match reader.choice("in_flight", ["reserved", "after-response"]) {
+            in_flight: match reader.choice("in_flight", ["held", "after_response"]) {
                 1 => InFlight::AfterResponse,
                 _ => InFlight::Reserved,
             },
             role_filter: match reader.choice(
                 "role_filter",
-                ["exactly-one-true", "any-true", "any-present"],
+                ["exactly_one_true", "any_true", "any_present"],
             ) {
                 1 => FlagRule::AnyTrue,
                 2 => FlagRule::AnyPresent,

@@ -27,8 +27,8 @@ use crate::limits::{EngineOptions, Limits};
 use crate::metrics::GatewayMetrics;
 use crate::proxy::{Listener, ProxyFields, Route, Routing, Shared, serve};
 use crate::state::{self, Readiness, StateEndpoint};
-use crate::tls::TlsError;
 use crate::upstream::Upstream;
+use balde_net::tls::TlsError;
 
 /// A gateway. Clones share everything.
 ///
@@ -153,7 +153,6 @@ impl Gateway {
             permits: Arc::new(Semaphore::new(connections.clients)),
             slots: ConnectionSlots::new(connections.clients),
             readiness: Arc::clone(&readiness),
-            accept_failures: LogThrottle::new(),
             handshake_failures: LogThrottle::new(),
             connections: AtomicU64::new(0),
         });

@@ -26,11 +26,9 @@ mod host;
 mod limits;
 mod metrics;
 mod proxy;
-mod shutdown;
 mod state;
-mod tls;
 mod upstream;
 
+pub use balde_net::tls::TlsError;
 pub use config::Config;
 pub use gateway::{Bound, Gateway, GatewayError};
-pub use tls::TlsError;

@@ -91,13 +91,9 @@ impl Monitor {
             })?;
             sinks.push((sink.name.clone(), built));
         }
-        let tls = match &config.http.identity {
-            Some((chain, key)) => {
-                let tls = http::tls::server_config(chain, key);
-                Some(tls.map_err(BuildError::Tls)?)
-            }
-            None => None,
-        };
+        let identity = config.http.identity.as_ref();
+        let tls = identity.map(|identity| balde_net::tls::server(identity, None, &[b"http/1.1"]));
+        let tls = tls.transpose()?;
         warn_of_short_staleness(config, &time);
         let backoff = Backoff::new(RETRY_FIRST, RETRY_LONGEST).unwrap_or_default();
         let settings = DeliverySettings::default()
@@ -391,7 +387,7 @@ pub enum BuildError {
     Delivery(DeliveryError),
     /// The certificate or the key of the pages cannot be used.
     #[error("[http]: {0}")]
-    Tls(#[source] io::Error),
+    Tls(#[from] balde_net::tls::TlsError),
 }
 
 /// Why a running monitor failed.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::alert::OutboxMessage;
 use crate::alert::{Event, EventKind, MONITOR, SinkClass};
 use crate::config::Config;
-use crate::history::OutboxMessage;
 use crate::severity::Severity;
 use crate::sink::{SendError, Sink, SinkError};
 use crate::time_source::TimeSource;

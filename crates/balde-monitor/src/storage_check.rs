@@ -9,8 +9,9 @@ use balde::Backoff;
 use tokio::time::{sleep, timeout};
 
 use crate::alert::Event;
+use crate::alert::WITHOUT_STORAGE;
 use crate::cycle::{Cycle, Unstored};
-use crate::history::{Failure, History, HistoryError, RoutedEvent, WITHOUT_STORAGE};
+use crate::history::{Failure, History, HistoryError, RoutedEvent};
 use crate::status::Status;
 
 /// When the storage check probes, and when it sends an alert.

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use balde_net::shutdown_begun;
 use http::{Request, Response};
 use hyper::body::{Body, Incoming};
 use hyper::service::Service;
@@ -11,7 +12,6 @@ use hyper_util::server::conn::auto;
 use tokio::sync::watch;
 
 use crate::listener::ClientStream;
-use crate::shutdown;
 
 /// The longest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 32 << 10;
@@ -42,7 +42,7 @@ pub(crate) async fn serve<S, B>(
     let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let served = tokio::select! {
         served = serving.as_mut() => served,
-        () = shutdown::begun(&mut shutdown) => {
+        () = shutdown_begun(&mut shutdown) => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }

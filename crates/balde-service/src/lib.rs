@@ -27,11 +27,9 @@ mod proxy;
 mod resp;
 mod rls;
 mod service;
-mod shutdown;
 mod state;
-mod tls;
 
 pub use self::http::OPENAPI;
+pub use balde_net::tls::TlsError;
 pub use config::Config;
 pub use service::{Bound, Service, ServiceError};
-pub use tls::TlsError;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use balde::Clock;
-use balde::telemetry::{LogThrottle, Metrics, MetricsWriter, dropped_log_lines};
+use balde::telemetry::{Metrics, MetricsWriter, dropped_log_lines};
 
 use crate::decisions::{Answer, CommandError};
 
@@ -42,7 +41,6 @@ const PROTOCOLS: [&str; 4] = ["http", "resp", "rls", "proxy"];
 #[derive(Debug)]
 pub(crate) struct ProtocolMetrics {
     name: &'static str,
-    clock: Clock,
     results: [AtomicU64; RESULTS.len()],
     connections: AtomicI64,
     refused_connections: AtomicU64,
@@ -52,7 +50,6 @@ impl ProtocolMetrics {
     fn new(name: &'static str) -> Self {
         Self {
             name,
-            clock: Clock::precise(),
             results: Default::default(),
             connections: AtomicI64::new(0),
             refused_connections: AtomicU64::new(0),
@@ -80,15 +77,6 @@ impl ProtocolMetrics {
     pub(crate) fn requests(&self) -> u64 {
         let counts = self.results.iter();
         counts.map(|count| count.load(Ordering::Relaxed)).sum()
-    }
-
-    pub(crate) fn accept_failed(&self, failures: &LogThrottle, error: &std::io::Error) {
-        if let Some(suppressed) = failures.allow(self.clock.now_us()) {
-            tracing::warn!(
-                event_type = "accept_failed", protocol = self.name, suppressed, %error,
-                "a connection could not be accepted"
-            );
-        }
     }
 }
 

@@ -10,6 +10,8 @@ use balde::http::CachedHeaders;
 use balde::options::{Limiters, ReloadError, StorageChoice};
 use balde::telemetry::Metrics;
 use balde::{BuildError, Clock, StorageMode};
+use balde_net::shutdown_begun;
+use balde_net::tls::TlsError;
 use parking_lot::RwLock;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -26,9 +28,7 @@ use crate::policies::Policies;
 use crate::proxy::{ProxyOptions, ProxyServer};
 use crate::resp::RespServer;
 use crate::rls::RlsServer;
-use crate::shutdown;
 use crate::state::StateEndpoint;
-use crate::tls::TlsError;
 
 /// How often holds are looked for whose time is over.
 const EXPIRE_INTERVAL: Duration = Duration::from_millis(100);
@@ -514,7 +514,7 @@ async fn expire_holds(decisions: Decisions, mut shutdown: watch::Receiver<bool>)
     loop {
         tokio::select! {
             _ = interval.tick() => decisions.expire_holds(),
-            () = shutdown::begun(&mut shutdown) => return,
+            () = shutdown_begun(&mut shutdown) => return,
         }
     }
 }

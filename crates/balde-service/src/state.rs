@@ -6,43 +6,29 @@
 //! | `GET /readyz` | whether it is ready for requests, and why not; without the token |
 //! | `GET /metrics` | metrics for Prometheus |
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::{io, thread};
 
-use balde::http::ConnectionSlots;
 use balde::telemetry::{METRICS_CONTENT_TYPE, Metrics};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::{Mutex, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::access::{Access, Right, Rights};
 use crate::decisions::Decisions;
-use crate::shutdown;
 
 /// The most connections at a time. A further one takes the place of the one that has been idle for the
 /// longest time, so that a health check always gets an answer.
 const CONNECTIONS_MAX: usize = 64;
-
-/// How long a client may accept no byte of a response.
-const WRITE_MAX: Duration = Duration::from_secs(10);
-
-/// How long a connection may be idle.
-const IDLE_MAX: Duration = Duration::from_secs(30);
 
 /// Redis is asked at most this often, however many ask for readiness.
 const AGE_MAX: Duration = Duration::from_secs(1);
@@ -95,72 +81,15 @@ impl StateEndpoint {
         shutdown: watch::Receiver<bool>,
     ) {
         let deciding = Handle::current();
-        let (ended, has_ended) = oneshot::channel::<Infallible>();
-        let thread = thread::Builder::new().name("balde-state".to_owned());
-        let started = thread.spawn(move || {
-            let _ended_when_dropped = ended;
-            let runtime = Builder::new_current_thread().enable_all().build()?;
-            let listener = listener.into_std()?;
-            runtime.block_on(async move {
-                let listener = TcpListener::from_std(listener)?;
-                self.accept(listener, shutdown, deciding).await;
-                Ok::<_, io::Error>(())
-            })
-        });
-        match started {
-            Ok(thread) => {
-                let _always_dropped = has_ended.await;
-                if let Ok(Err(error)) = thread.join() {
-                    tracing::error!(%error, "the state endpoint could not be started");
-                }
-            }
-            Err(error) => tracing::error!(%error, "the state endpoint got no thread"),
-        }
-    }
-
-    async fn accept(
-        self: Arc<Self>,
-        listener: TcpListener,
-        mut shutdown: watch::Receiver<bool>,
-        deciding: Handle,
-    ) {
-        let slots = ConnectionSlots::new(CONNECTIONS_MAX);
-        let mut connections = JoinSet::new();
-        loop {
-            while connections.try_join_next().is_some() {}
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = shutdown::begun(&mut shutdown) => break,
-            };
-            let Ok((stream, _)) = accepted else {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                continue;
-            };
-            let stream = slots.open(stream, WRITE_MAX);
-            let (endpoint, deciding) = (Arc::clone(&self), deciding.clone());
-            connections.spawn(async move {
-                let service = service_fn(|request| {
-                    let (endpoint, deciding) = (Arc::clone(&endpoint), deciding.clone());
-                    async move { Ok::<_, Infallible>(endpoint.respond(request, &deciding).await) }
-                });
-                let serving = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(IDLE_MAX)
-                    .half_close(true)
-                    .serve_connection(TokioIo::new(stream), service);
-                if let Err(error) = serving.await {
-                    tracing::debug!(%error, "a connection to the state endpoint ended with an error");
-                }
-            });
-        }
-        connections.shutdown().await;
+        let respond = move |request| Arc::clone(&self).respond(request, deciding.clone());
+        balde_net::serve_on_thread(listener, CONNECTIONS_MAX, shutdown, respond).await;
     }
 
     /// Redis is asked where decisions are made, because its connections belong to that runtime.
     async fn respond(
         self: Arc<Self>,
         request: Request<Incoming>,
-        deciding: &Handle,
+        deciding: Handle,
     ) -> Response<Full<Bytes>> {
         if request.method() != Method::GET {
             return answer(

@@ -1,7 +1,7 @@
 //! What is known of a client's certificate.
 
 use balde_dict::certificate_ispb;
-use ring::digest;
+use balde_net::tls::fingerprint;
 
 /// What is known of a client's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ impl ClientCertificate {
     pub(crate) fn of(der: &[u8]) -> Self {
         Self {
             ispb: certificate_ispb(der),
-            sha256: hex::encode(digest::digest(&digest::SHA256, der)),
+            sha256: hex::encode(fingerprint(der)),
         }
     }
 }

@@ -55,10 +55,7 @@ impl Bucket {
             return false;
         };
         let state = old.apply(self.state, Command::Peek, now_us).state();
-        self.state = state.map(|state| {
-            let owed = state.owed() + new.capacity_units();
-            State::new(owed.saturating_sub(old.capacity_units()), state.at_us())
-        });
+        self.state = old.resize_to(&new, state);
         self.stretched = new;
         true
     }

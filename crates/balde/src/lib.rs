@@ -53,7 +53,7 @@ pub use env::StorageMode;
 pub use error::AcquireError;
 pub use error::{BuildError, Error, InvalidLimit, RedisConfigError, TierError};
 pub use failure::{InvalidShare, OnFailure, Share, StoreFailure};
-pub use hold::{Hold, SETTLE_WITHIN};
+pub use hold::{Hold, SETTLE_WITHIN, Settling};
 pub use holds::Holds;
 pub use idempotency::{InvalidOpId, OP_ID_BYTES_MAX, OpId};
 pub use key::{BadKey, KEY_BYTES_MAX};

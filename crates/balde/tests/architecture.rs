@@ -8,15 +8,22 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which crates of the workspace each may depend on. Every crate must be listed.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("balde-core", &[]),
     ("balde-config", &["balde-core"]),
     ("balde", &["balde-core", "balde-config"]),
+    ("balde-net", &["balde"]),
     ("balde-policy", &["balde-core", "balde-config", "balde"]),
     ("balde-throttle", &["balde-core", "balde-config", "balde"]),
     (
         "balde-dict",
-        &["balde-core", "balde-config", "balde", "balde-policy"],
+        &[
+            "balde-core",
+            "balde-config",
+            "balde",
+            "balde-net",
+            "balde-policy",
+        ],
     ),
     (
         "balde-simulator",
@@ -24,6 +31,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "balde-core",
             "balde-config",
             "balde",
+            "balde-net",
             "balde-policy",
             "balde-dict",
         ],
@@ -34,17 +42,30 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "balde-core",
             "balde-config",
             "balde",
+            "balde-net",
             "balde-policy",
             "balde-dict",
         ],
     ),
     (
         "balde-service",
-        &["balde-core", "balde-config", "balde", "balde-policy"],
+        &[
+            "balde-core",
+            "balde-config",
+            "balde",
+            "balde-net",
+            "balde-policy",
+        ],
     ),
     (
         "balde-monitor",
-        &["balde-core", "balde-config", "balde", "balde-dict"],
+        &[
+            "balde-core",
+            "balde-config",
+            "balde",
+            "balde-net",
+            "balde-dict",
+        ],
     ),
     (
         "balde-cli",
@@ -52,6 +73,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "balde-core",
             "balde-config",
             "balde",
+            "balde-net",
             "balde-policy",
             "balde-throttle",
             "balde-dict",
@@ -279,4 +301,71 @@ fn the_float_detector_detects() {
     assert!(!has_float_literal("let x = pair.0.1;"));
     assert!(!has_float_literal("for x in 0..10 {"));
     assert!(!has_float_literal("\"0.5/s\".parse()"));
+}
+
+/// Lines of code in a folder below `crates`, without comments, with their places.
+fn code_lines(folder: &str) -> Vec<(String, String)> {
+    let mut lines = Vec::new();
+    for file in rust_files(&workspace().join("crates").join(folder)) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            lines.push((
+                format!("{}:{}", file.display(), number + 1),
+                code.to_owned(),
+            ));
+        }
+    }
+    assert!(!lines.is_empty(), "{folder} has no files");
+    lines
+}
+
+#[test]
+fn only_the_core_and_the_stores_count_in_units() {
+    let units = ["token_units", "refill_units", "capacity_units", "owed_max"];
+    let users = [
+        "balde-cli/src",
+        "balde-dict/src",
+        "balde-gateway/src",
+        "balde-monitor/src",
+        "balde-policy/src",
+        "balde-service/src",
+        "balde-simulator/src",
+        "balde-throttle/src",
+        "balde/src/hold",
+        "balde/src/http",
+        "balde/src/limiter",
+        "balde/src/multi",
+    ];
+    for (place, code) in users.iter().flat_map(|folder| code_lines(folder)) {
+        for word in units {
+            assert!(
+                !code.contains(word),
+                "{place}: `{word}` is arithmetic of buckets, which belongs into the core"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_gateway_computes_no_refill() {
+    let operators = [" * ", " / ", "_mul(", "div_ceil(", "_div("];
+    for (place, code) in code_lines("balde-gateway/src") {
+        let is_refill = code.contains("refill_tokens()") || code.contains("period_us()");
+        let is_computed = operators.iter().any(|operator| code.contains(operator));
+        assert!(
+            !(is_refill && is_computed),
+            "{place}: the core knows what is refilled when"
+        );
+    }
+}
+
+#[test]
+fn a_sink_knows_no_database() {
+    for (place, code) in code_lines("balde-monitor/src/sink") {
+        assert!(
+            !code.contains("history::") && !code.contains("sqlx"),
+            "{place}: a sink does not know the database"
+        );
+    }
 }

@@ -9,9 +9,9 @@ use crate::source::{PARTICIPANT, POLICY, Source};
 /// The proxy connects from the second address of this machine.
 const FILE: &str = "[http]\naddress = \"127.0.0.1:0\"\n\
     public_url = \"https://monitor.example.com\"\n\
-    [[http.tokens]]\nname = \"grafana\"\nrole = \"read\"\ntoken_env = \"READ_TOKEN\"\n\
-    [[http.tokens]]\nname = \"ana\"\nrole = \"acknowledge\"\ntoken_env = \"ANA_TOKEN\"\n\
-    [[http.tokens]]\nname = \"robot\"\nrole = \"admin\"\ntoken_env = \"ADMIN_TOKEN\"\n\
+    [[http.token]]\nname = \"grafana\"\nrole = \"read\"\ntoken_env = \"READ_TOKEN\"\n\
+    [[http.token]]\nname = \"ana\"\nrole = \"acknowledge\"\ntoken_env = \"ANA_TOKEN\"\n\
+    [[http.token]]\nname = \"robot\"\nrole = \"admin\"\ntoken_env = \"ADMIN_TOKEN\"\n\
     [http.sso]\ntrusted_proxies = [\"127.0.0.2\"]\n\
     acknowledge_groups = [\"oncall\"]\nadmin_groups = [\"sre\"]\n";
 

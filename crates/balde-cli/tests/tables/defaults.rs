@@ -184,7 +184,7 @@ fn degradation_has_the_defaults_of_its_table() {
 #[test]
 fn limits_of_the_gateway_are_its_defaults() {
     let file = "[[listener]]\naddress = '127.0.0.1:8080'\n[[upstream]]\nname = 'shop'\n\
-                url = 'http://127.0.0.1:9000'\n[[route]]\npath = '/'\nupstream = 'shop'\nlimits = false\n";
+                url = 'http://127.0.0.1:9000'\n[[route]]\npath = '/'\nupstream = 'shop'\npolicies = false\n";
     let config = balde_gateway::Config::parse(file, "gateway.toml", Path::new(""), |_| None);
     let config = config.unwrap_or_else(|error| panic!("{error}"));
     let (server, upstream) = (&config.server, &config.upstreams[0]);
@@ -233,7 +233,7 @@ fn limits_of_the_gateway_are_its_defaults() {
             "response to a client that closed its half of the connection",
             s(server.half_close_timeout),
         ),
-        ("waiting requests", count(config.limiting.waiting_max)),
+        ("waiting requests", count(config.limiting.waiters_max)),
         (
             "idle tunnel",
             format!("{} min", server.tunnel_idle_timeout.as_secs() / 60),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use balde::{Clock, Limit, RateLimiter};
+use balde_net::tls::install_crypto_provider;
 use reqwest::{Certificate, Identity, Url};
 
 use super::error::ClientBuildError;
 use super::{Client, Inner, RetryPolicy};
-use crate::tls::install_crypto_provider;
 use crate::wire::{Unverified, Verifier, is_ispb};
 
 /// The default timeout of one attempt.

@@ -309,7 +309,7 @@ fn settings_that_do_not_exist_or_cannot_be_are_refused() {
         ("credit_above_capacity", "true", "only false is possible"),
         ("cost_of_429", "many", "expected an integer"),
         ("credit_statuses", "200,99", "statuses from 100 to 599"),
-        ("role_filter", "maybe", "exactly-one-true"),
+        ("role_filter", "maybe", "exactly_one_true"),
     ] {
         let profile = profiles::named_with("dict-2.12.1", &[(name, value)]).unwrap();
         let error = profile.and_then(Table::new).unwrap_err().to_string();

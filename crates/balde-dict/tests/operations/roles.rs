@@ -39,7 +39,7 @@ fn with_and_without_role_with_false_and_with_both_under_each_setting() {
             "INFRACTION_REPORTS_LIST",
         ),
     ];
-    for (index, setting) in ["exactly-one-true", "any-true", "any-present"]
+    for (index, setting) in ["exactly_one_true", "any_true", "any_present"]
         .iter()
         .enumerate()
     {

@@ -10,7 +10,7 @@ use balde_policy::Profile;
 
 use super::routes::fingerprint;
 use super::upstreams::UpstreamConfig;
-use crate::tls;
+use balde_net::tls;
 
 const PARTICIPANTS_MAX: usize = 1_000;
 

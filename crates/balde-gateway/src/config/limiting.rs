@@ -35,7 +35,7 @@ pub struct LimitingConfig {
     /// The header in which callers say how long they wait for tokens, in milliseconds.
     pub wait_header: HeaderName,
     /// The most requests that wait for tokens.
-    pub waiting_max: usize,
+    pub waiters_max: usize,
     /// The most buckets in memory, for each policy; `None` for the default of the SDK.
     pub keys_max: Option<usize>,
     /// The share of these places, in percent, beyond which one caller gets another place only while
@@ -91,7 +91,7 @@ pub(super) fn read(
         storage: StorageMode::Memory,
         reserves: Vec::new(),
         wait_header: HeaderName::from_static(WAIT_HEADER),
-        waiting_max: 1_000,
+        waiters_max: 1_000,
         keys_max: None,
         waiting_share_percent: 10,
         denials: Denials::Summary,
@@ -117,8 +117,9 @@ pub(super) fn read(
         if let Some(name) = read_wait_header(&mut section, diagnostics) {
             config.wait_header = name;
         }
-        let waiting_max = &mut config.waiting_max;
-        section.set_count("waiting_max", 0..=1_000_000, waiting_max, diagnostics);
+        section.renamed(&[("waiting_max", "waiters_max")]);
+        let waiters_max = &mut config.waiters_max;
+        section.set_count("waiters_max", 0..=1_000_000, waiters_max, diagnostics);
         let keys_max = section.integer("keys_max", 1..=KEYS_MAX_MAX, diagnostics);
         config.keys_max = keys_max.and_then(|keys_max| usize::try_from(keys_max.value).ok());
         if let Some(share) = section.percent("waiting_share", 1..=100, diagnostics) {

@@ -51,7 +51,8 @@ pub(super) fn read(section: Option<Section<'_>>, diagnostics: &mut Diagnostics) 
         ("normalized", ForwardedPath::Normalized),
         ("received", ForwardedPath::Received),
     ];
-    if let Some(forwarded) = section.choice("forwarded", &words, diagnostics) {
+    section.renamed(&[("forwarded", "send")]);
+    if let Some(forwarded) = section.choice("send", &words, diagnostics) {
         config.forwarded = forwarded.value;
     }
     if config.forwarded == ForwardedPath::Received {

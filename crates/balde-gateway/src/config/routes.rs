@@ -208,7 +208,8 @@ fn read_one(
     }
     let upstream = section.require("upstream", diagnostics);
     let upstream = upstream.and_then(|upstream| upstream.string(diagnostics));
-    let limits = section.boolean("limits", diagnostics);
+    section.renamed(&[("limits", "policies")]);
+    let limits = section.boolean("policies", diagnostics);
     let range = || Duration::ZERO..=Duration::from_secs(3_600);
     let wait = section.duration("wait", range(), diagnostics);
     let wait_max = section.duration("wait_max", range(), diagnostics);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use balde_config::{Diagnostics, Located, Section};
 
 use super::Resolver;
-use crate::tls::{self, ClientCertificates, TlsError};
+use balde_net::tls::{self, ClientCertificates, TlsError};
 
 const LISTENERS_MAX: usize = 64;
 
@@ -37,7 +37,9 @@ impl ListenerConfig {
             is_required: self.is_client_required,
         });
         let identity = self.identity.as_ref();
-        identity.map(|own| tls::server(own, clients)).transpose()
+        identity
+            .map(|own| tls::server(own, clients, &[b"h2", b"http/1.1"]))
+            .transpose()
     }
 }
 
@@ -199,7 +201,8 @@ pub(super) fn listeners(
         let identity = resolver.identity(&mut section, diagnostics);
         let client_ca = resolver.bytes(&mut section, "client_ca", diagnostics);
         let words = [("required", true), ("optional", false)];
-        let required = section.choice("client_certificate", &words, diagnostics);
+        section.renamed(&[("client_certificate", "client_auth")]);
+        let required = section.choice("client_auth", &words, diagnostics);
         let has_identity = section.contains("certificate") || section.contains("key");
         section.finish(diagnostics);
         if client_ca.is_some() && !has_identity {

@@ -9,7 +9,7 @@ use http::Uri;
 use http::uri::{Authority, Scheme};
 
 use super::Resolver;
-use crate::tls::{self, TlsError};
+use balde_net::tls::{self, TlsError};
 
 const UPSTREAMS_MAX: usize = 256;
 
@@ -193,7 +193,8 @@ fn read_one(
         ("upstream", HostHeader::Upstream),
     ];
     let host = section.choice("host", &words, diagnostics);
-    let forwarded = section.boolean("forwarded", diagnostics);
+    section.renamed(&[("forwarded", "add_forwarded")]);
+    let forwarded = section.boolean("add_forwarded", diagnostics);
     let words = [("idempotent", Retry::Idempotent), ("unsent", Retry::Unsent)];
     let retry = section.choice("retry", &words, diagnostics);
     section.finish(diagnostics);

@@ -60,7 +60,7 @@ impl Config {
             paths.any(is_above)
         })?;
         Some(format!(
-            "route {}: with `limits = false`, policy {} does not count all of its requests",
+            "route {}: with `policies = false`, policy {} does not count all of its requests",
             route.name,
             policy.name(),
         ))

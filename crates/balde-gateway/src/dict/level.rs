@@ -6,7 +6,7 @@ use std::time::Duration;
 use balde_dict::wire::BucketState;
 use balde_policy::{Policy, Subject};
 
-use super::external_usage::{Observation, Source, refilled};
+use super::external_usage::{Observation, Source};
 use super::spent::SpentByPolicy;
 use super::{Dict, MirroredLimit, is_listed};
 use crate::config::Refill;
@@ -88,7 +88,7 @@ impl Dict {
             mirrored: found.level().saturating_add(uncertain),
             explained: found
                 .held()
-                .saturating_add(refilled(&limit.of_dict, passed_us)),
+                .saturating_add(limit.of_dict.refilled_at_most(passed_us)),
             doubt: self.refill_doubt(&limit),
             spent_before,
             spent,
@@ -179,8 +179,7 @@ fn difference(
 /// One token if a bucket has a part of one more than its level says, else zero. DICT states whole
 /// tokens. A corrected bucket must not have the next one earlier than DICT's.
 pub(super) fn part_of_a_token(state: &balde_policy::BucketState) -> i64 {
-    let limit = state.limit();
-    let whole_us = limit.period_us().div_ceil(limit.refill_tokens());
+    let whole_us = state.limit().token_us();
     let next = state.next_token_after();
     next.map_or(0, |wait| i64::from(wait.as_micros() < whole_us.into()))
 }

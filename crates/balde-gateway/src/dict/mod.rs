@@ -39,6 +39,7 @@ use std::time::Duration;
 
 use balde::{BuildError, Clock, OpId};
 use balde_config::ConfigError;
+use balde_core::Command;
 use balde_dict::{
     END_TO_END_ID_HEADER, HttpHeaders, Incoming, Operation, PARTICIPANT_HEADER, PAYER_HEADER,
     PAYMENT_ORDER, ParticipantFrom, RequestError, RouteError, Table,
@@ -442,11 +443,10 @@ impl Dict {
             if started.len() < STARTED_MAX && !started.insert(hash) {
                 continue;
             }
-            let refilled = u128::from(limit.refill_tokens()) * u128::from(passed_us)
-                / u128::from(limit.period_us());
-            let level = u128::from(limit.capacity()) * u128::from(percent) / 100 + refilled;
-            let level = level.min(limit.capacity().into());
+            let level = u128::from(limit.capacity()) * u128::from(percent) / 100;
             let level = i64::try_from(level).unwrap_or(i64::MAX);
+            let at_start = limit.apply(None, Command::SetLevel { level }, 0);
+            let level = at_start.after(passed_us).level();
             if level < found.level() {
                 let _memory_cannot_fail = engine.set_level(&policy, &subject, level).await;
             }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use balde_core::Limit;
 use balde_dict::wire::{BucketState, BucketStates};
 use balde_dict::{Category, PARTICIPANT_HEADER};
+use balde_net::shutdown_begun;
 use balde_policy::{Outcome, Policy, Subject};
 use bytes::Bytes;
 use http::header::{ACCEPT, HOST};
@@ -25,7 +26,6 @@ use super::{CATEGORY, Dict, is_listed};
 use crate::body::RequestBody;
 use crate::config::RECONCILIATION_CLASS;
 use crate::limits::Limits;
-use crate::shutdown;
 use crate::upstream::{SendError, Sending, Upstream};
 
 /// The policy that counts reconciliations.
@@ -78,7 +78,7 @@ impl Dict {
             let Some(every) = self.config().reconcile else {
                 tokio::select! {
                     () = tokio::time::sleep(RELOADED) => continue,
-                    () = shutdown::begun(&mut shutdown) => return,
+                    () = shutdown_begun(&mut shutdown) => return,
                 }
             };
             next = next.min(Instant::now() + every);
@@ -86,7 +86,7 @@ impl Dict {
             tokio::select! {
                 () = tokio::time::sleep_until(next) => {}
                 () = self.trigger.notified() => is_triggered = true,
-                () = shutdown::begun(&mut shutdown) => return,
+                () = shutdown_begun(&mut shutdown) => return,
             }
             let (Some(limits), Some(upstream)) = (limits(), upstream()) else {
                 next = Instant::now() + every;

@@ -78,7 +78,7 @@ impl Limits {
         }
         let engine = configure(builder).build()?;
         let queue = Arc::new(WaitQueue::new(
-            limiting.waiting_max,
+            limiting.waiters_max,
             limiting.waiting_share_percent,
         ));
         Ok(Self::with(config, engine, queue, redis))
@@ -91,7 +91,7 @@ impl Limits {
             self.engine.replace(profile)?;
         }
         self.queue.set_max(
-            config.limiting.waiting_max,
+            config.limiting.waiters_max,
             config.limiting.waiting_share_percent,
         );
         Ok(Self::with(

@@ -19,7 +19,7 @@ const RETRY_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
     len: AtomicUsize,
-    waiting_max: AtomicUsize,
+    waiters_max: AtomicUsize,
     /// How many places a caller may have while half of them are taken.
     waiting_share_max: AtomicUsize,
     waiting: Mutex<Waiting>,
@@ -73,22 +73,22 @@ impl NotAdmitted {
 }
 
 impl WaitQueue {
-    pub(crate) fn new(waiting_max: usize, share_percent: usize) -> Self {
+    pub(crate) fn new(waiters_max: usize, share_percent: usize) -> Self {
         let queue = Self {
             len: AtomicUsize::new(0),
-            waiting_max: AtomicUsize::new(0),
+            waiters_max: AtomicUsize::new(0),
             waiting_share_max: AtomicUsize::new(0),
             waiting: Mutex::default(),
         };
-        queue.set_max(waiting_max, share_percent);
+        queue.set_max(waiters_max, share_percent);
         queue
     }
 
     /// Sets how many requests wait at most, and the share of these places that one caller may have
     /// while half of them are taken, in percent.
-    pub(crate) fn set_max(&self, waiting_max: usize, share_percent: usize) {
-        let share_max = waiting_max.saturating_mul(share_percent) / 100;
-        self.waiting_max.store(waiting_max, Ordering::Relaxed);
+    pub(crate) fn set_max(&self, waiters_max: usize, share_percent: usize) {
+        let share_max = waiters_max.saturating_mul(share_percent) / 100;
+        self.waiters_max.store(waiters_max, Ordering::Relaxed);
         self.waiting_share_max
             .store(share_max.max(1), Ordering::Relaxed);
     }
@@ -212,12 +212,12 @@ struct Place<'q> {
 impl<'q> Place<'q> {
     /// `None` if too many wait already, or the caller has its share of the places.
     fn take(queue: &'q WaitQueue, name: LineName, caller: &str) -> Option<Self> {
-        let waiting_max = queue.waiting_max.load(Ordering::Relaxed);
+        let waiters_max = queue.waiters_max.load(Ordering::Relaxed);
         let share_max = queue.waiting_share_max.load(Ordering::Relaxed);
         let mut waiting = queue.waiting.lock();
         let len = queue.len();
         let own = waiting.callers.get(caller).copied().unwrap_or(0);
-        let is_free = len < waiting_max && (own < share_max || len < waiting_max / 2);
+        let is_free = len < waiters_max && (own < share_max || len < waiters_max / 2);
         if !is_free {
             return None;
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use balde::http::{BusyConnection, ConnectionSlots};
 use balde::telemetry::LogThrottle;
 use balde_dict::certificate_ispb;
+use balde_net::{HandshakeError, MaybeTlsStream, Serving, accept, shutdown_begun, tls};
 use http::{Request, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -20,8 +21,7 @@ use parking_lot::RwLock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::{JoinSet, unconstrained};
-use tokio_rustls::TlsAcceptor;
+use tokio::task::unconstrained;
 
 use super::answering::Answering;
 use super::client_stream::ClientStream;
@@ -31,12 +31,12 @@ use super::request::serve_request;
 use super::routing::Routing;
 use super::target::KnownHost;
 use crate::config::ServerConfig;
+use crate::cut_tasks;
 use crate::cut_tasks::StreamExecutor;
 use crate::limits::{Caller, ClientCertificate};
 use crate::metrics::GatewayMetrics;
 use crate::state::Readiness;
 use crate::upstream::ClientId;
-use crate::{cut_tasks, shutdown, tls};
 
 /// The most requests at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 100;
@@ -47,9 +47,6 @@ const HEADERS_MAX_OF_HYPER: usize = 100;
 /// While all connections are in use, idle ones are looked for this often.
 const EVICT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long a TLS handshake may take.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-
 /// What all connections share. What a reload can change is behind locks.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -58,7 +55,6 @@ pub(crate) struct Shared {
     pub(crate) clock: balde::Clock,
     pub(crate) permits: Arc<Semaphore>,
     pub(crate) slots: ConnectionSlots,
-    pub(crate) accept_failures: LogThrottle,
     pub(crate) handshake_failures: LogThrottle,
     pub(crate) readiness: Arc<Readiness>,
     /// The connections so far.
@@ -81,12 +77,12 @@ pub(crate) struct Listener {
 /// A connection of a client, which counts until nothing uses it: neither its requests nor the tunnel
 /// that it has become.
 pub(crate) struct OpenConnection {
-    _permit: Option<OwnedSemaphorePermit>,
+    _permit: OwnedSemaphorePermit,
     metrics: GatewayMetrics,
 }
 
 impl OpenConnection {
-    fn new(permit: Option<OwnedSemaphorePermit>, metrics: &GatewayMetrics) -> Arc<Self> {
+    fn new(permit: OwnedSemaphorePermit, metrics: &GatewayMetrics) -> Arc<Self> {
         metrics.connection_opened();
         Arc::new(Self {
             _permit: permit,
@@ -103,55 +99,30 @@ impl Drop for OpenConnection {
 
 /// Serves a listener until `shutdown` is true. Requests in flight are then answered, within the
 /// server's timeout.
+#[expect(
+    clippy::async_yields_async,
+    reason = "the connection is served in a task of its own"
+)]
 pub(crate) async fn serve(
     shared: Arc<Shared>,
     listener: Listener,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        let accepted = async {
-            let accepted = listener.socket.accept().await;
-            let permit = match &accepted {
-                Ok(_) => Some(permit(&shared).await),
-                Err(_) => None,
-            };
-            (permit, accepted)
-        };
-        let (permit, accepted) = tokio::select! {
-            accepted = accepted => accepted,
-            () = shutdown::begun(&mut shutdown) => break,
-        };
-        match accepted {
-            Ok((stream, peer)) => {
-                let shared = Arc::clone(&shared);
-                let tls = listener.tls.read().clone();
-                let shutdown = shutdown.clone();
-                let open = OpenConnection::new(permit, &shared.metrics);
-                connections.spawn(async move {
-                    serve_stream(&shared, open, stream, peer, tls, shutdown).await;
-                });
-            }
-            // Out of file descriptors, or the client is gone already: the listener still works.
-            Err(error) => {
-                if let Some(suppressed) = shared.accept_failures.allow(shared.clock.now_us()) {
-                    tracing::warn!(
-                        event_type = "accept_failed", suppressed, %error,
-                        "a connection could not be accepted"
-                    );
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+    let Listener { socket, tls } = listener;
+    let stopped = shutdown.clone();
+    let grace = || shared.routing().server.shutdown_timeout;
+    let prepare = |stream, peer| {
+        let (shared, tls) = (Arc::clone(&shared), tls.read().clone());
+        let shutdown = stopped.clone();
+        async move {
+            let open = OpenConnection::new(permit(&shared).await, &shared.metrics);
+            let serving: Serving = Box::pin(async move {
+                serve_stream(&shared, open, stream, peer, tls, shutdown).await;
+            });
+            serving
         }
-    }
-    drop(listener);
-    let timeout = shared.routing().server.shutdown_timeout;
-    let all = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(timeout, all).await.is_err() {
-        tracing::warn!("closed connections whose requests did not end in time");
-        connections.shutdown().await;
-    }
+    };
+    accept(socket, shutdown_begun(&mut shutdown), grace, prepare).await;
 }
 
 /// A permit for a connection that was accepted. If there is none, the connection that has been idle for
@@ -176,35 +147,27 @@ async fn serve_stream(
     tls: Option<Arc<rustls::ServerConfig>>,
     shutdown: watch::Receiver<bool>,
 ) {
-    let _only_slower_without = stream.set_nodelay(true);
     let write_timeout = shared.routing().server.write_timeout;
     let stream = shared.slots.open(stream, write_timeout);
     let busy = stream.busy();
-    let Some(config) = tls else {
-        let caller = Caller::new(peer, false, None);
-        return serve_http(shared, open, stream, busy, caller, shutdown).await;
-    };
-    let handshake = TlsAcceptor::from(config).accept(stream);
-    match tokio::time::timeout(HANDSHAKE_MAX, handshake).await {
-        Ok(Ok(stream)) => {
-            let chain = stream.get_ref().1.peer_certificates();
-            let certificate = chain.and_then(|chain| chain.first()).map(|own| {
-                let fingerprint = tls::fingerprint(own);
+    match MaybeTlsStream::accept(stream, tls).await {
+        Ok(stream) => {
+            let certificate = stream.client_certificate().map(|certificate| {
+                let fingerprint = tls::fingerprint(certificate);
                 ClientCertificate {
                     name: hex::encode(fingerprint),
                     fingerprint,
-                    ispb: certificate_ispb(own),
+                    ispb: certificate_ispb(certificate),
                 }
             });
-            let caller = Caller::new(peer, true, certificate);
+            let caller = Caller::new(peer, stream.is_tls(), certificate);
             serve_http(shared, open, stream, busy, caller, shutdown).await;
         }
-        Ok(Err(error)) => handshake_failed(shared, &error),
-        Err(_) => handshake_failed(shared, &"it took too long"),
+        Err(error) => handshake_failed(shared, &error),
     }
 }
 
-fn handshake_failed(shared: &Shared, error: &dyn std::fmt::Display) {
+fn handshake_failed(shared: &Shared, error: &HandshakeError) {
     if let Some(suppressed) = shared.handshake_failures.allow(shared.clock.now_us()) {
         tracing::info!(
             event_type = "handshake_failed",
@@ -254,7 +217,7 @@ async fn serve_http(
     let builder = http_builder(&config);
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut serving = std::pin::pin!(serving);
-    let mut begun = std::pin::pin!(unconstrained(shutdown::begun(&mut shutdown)));
+    let mut begun = std::pin::pin!(unconstrained(shutdown_begun(&mut shutdown)));
     let (mut is_registered, mut is_ending) = (false, false);
     let served = poll_fn(|cx| {
         // The waker of this task stays the same, so it is registered once: by the first poll, which has

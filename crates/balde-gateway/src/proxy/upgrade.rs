@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use balde::http::BusyConnection;
+use balde_net::shutdown_begun;
 use http::HeaderValue;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -16,7 +17,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::server::OpenConnection;
-use crate::shutdown;
 use crate::upstream::TunnelPermit;
 
 const BUFFER_BYTES: usize = 16 * 1_024;
@@ -88,7 +88,7 @@ impl Tunnel {
                 () = activity.idle(self.idle_timeout) => {
                     tracing::debug!("an upgraded connection was idle for too long");
                 }
-                () = shutdown::begun(&mut self.shutdown) => {}
+                () = shutdown_begun(&mut self.shutdown) => {}
             }
             drop((self.client, self.upstream));
         });

@@ -12,12 +12,8 @@
 mod readiness;
 mod report;
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
-use std::{io, thread};
 
-use balde::http::ConnectionSlots;
 use balde::telemetry::{METRICS_CONTENT_TYPE, Metrics};
 use balde_dict::wire::formats::canonical_ispb;
 use balde_policy::query_pairs;
@@ -26,35 +22,24 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 pub(crate) use self::readiness::Readiness;
 use crate::body::RequestBody;
 use crate::dict::{Dict, OrderId};
 use crate::limits::Limits;
 use crate::metrics::GatewayMetrics;
-use crate::shutdown;
 use crate::upstream::Upstream;
 
 /// The most connections at a time. A further one takes the place of the one that has been idle for the
 /// longest time, so that a health check always gets an answer.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
-/// How long a client may accept no byte of a response.
-const WRITE_MAX: Duration = Duration::from_secs(10);
-
 /// The longest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 64 * 1_024;
-
-/// How long a connection may be idle.
-const IDLE_MAX: Duration = Duration::from_secs(30);
 
 /// What the endpoint reports on.
 pub(crate) struct StateEndpoint {
@@ -79,67 +64,8 @@ pub(crate) async fn serve(
     shutdown: watch::Receiver<bool>,
 ) {
     let forwarding = Handle::current();
-    let (ended, has_ended) = oneshot::channel::<Infallible>();
-    let thread = thread::Builder::new().name("balde-state".to_owned());
-    let started = thread.spawn(move || {
-        let _ended_when_dropped = ended;
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let listener = listener.into_std()?;
-        runtime.block_on(async move {
-            let listener = TcpListener::from_std(listener)?;
-            accept(endpoint, listener, shutdown, forwarding).await;
-            Ok::<_, io::Error>(())
-        })
-    });
-    match started {
-        Ok(thread) => {
-            let _always_dropped = has_ended.await;
-            if let Ok(Err(error)) = thread.join() {
-                tracing::error!(%error, "the state endpoint could not be started");
-            }
-        }
-        Err(error) => tracing::error!(%error, "the state endpoint got no thread"),
-    }
-}
-
-async fn accept(
-    endpoint: Arc<StateEndpoint>,
-    listener: TcpListener,
-    mut shutdown: watch::Receiver<bool>,
-    forwarding: Handle,
-) {
-    let slots = ConnectionSlots::new(CONNECTIONS_MAX);
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = shutdown::begun(&mut shutdown) => break,
-        };
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            continue;
-        };
-        let stream = slots.open(stream, WRITE_MAX);
-        let (endpoint, forwarding) = (Arc::clone(&endpoint), forwarding.clone());
-        connections.spawn(async move {
-            let service = service_fn(|request| {
-                let (endpoint, forwarding) = (Arc::clone(&endpoint), forwarding.clone());
-                async move { Ok::<_, Infallible>(respond(endpoint, request, &forwarding).await) }
-            });
-            let serving = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(IDLE_MAX)
-                // A client that closes its half after a request still gets the response, which does
-                // not take long.
-                .half_close(true)
-                .serve_connection(TokioIo::new(stream), service);
-            if let Err(error) = serving.await {
-                tracing::debug!(%error, "a connection to the state endpoint ended with an error");
-            }
-        });
-    }
-    connections.shutdown().await;
+    let respond = move |request| respond(Arc::clone(&endpoint), request, forwarding.clone());
+    balde_net::serve_on_thread(listener, CONNECTIONS_MAX, shutdown, respond).await;
 }
 
 /// A payment order.
@@ -159,7 +85,7 @@ struct Order {
 async fn respond(
     endpoint: Arc<StateEndpoint>,
     request: Request<Incoming>,
-    forwarding: &Handle,
+    forwarding: Handle,
 ) -> Response<Full<Bytes>> {
     if request.method() == Method::GET && request.uri().path() == "/healthz" {
         return json(StatusCode::OK, &serde_json::json!({"status": "ok"}));

@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::health::Health;
 use crate::config::{Protocol, UpstreamConfig};
-use crate::tls::TlsError;
+use balde_net::tls::TlsError;
 
 /// Why no connection was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

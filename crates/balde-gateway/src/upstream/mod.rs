@@ -29,7 +29,7 @@ use self::health::{Health, Permit};
 use self::pool::Pool;
 use crate::config::UpstreamConfig;
 use crate::held_responses::CutReason;
-use crate::tls::TlsError;
+use balde_net::tls::TlsError;
 
 /// An upstream with its pool of connections.
 pub(crate) struct Upstream<B> {

@@ -20,7 +20,7 @@ fn reference() -> String {
         "certificate",
         "key",
         "client_ca",
-        "client_certificate",
+        "client_auth",
         "ca",
         "addr",
         "storage",

@@ -16,7 +16,7 @@ async fn start(log: &ByteLog) -> Running {
          [[upstream]]\nname = \"backend\"\nurl = \"http://{}\"\n\
          [[route]]\nname = \"api\"\nhost = \"API.example.\"\npath = \"/\"\nupstream = \"backend\"\n\
          [[route]]\nname = \"static\"\nhost = \"static.example\"\npath = \"/\"\nupstream = \"backend\"\n\
-         limits = false\n\
+         policies = false\n\
          [policies.scopes]\nby-host = [\"header:Host\"]\n\
          [[policies.policy]]\nname = \"hosts\"\nscope = \"by-host\"\nlimit = \"1/day burst 1\"\n",
         log.address

@@ -132,7 +132,7 @@ async fn shadow_mode_counts_and_refuses_nothing() {
 async fn a_route_can_be_without_limits_and_a_gateway_without_policies() {
     let backend = Backend::start().await;
     let more = format!(
-        "limits = false\n{}",
+        "policies = false\n{}",
         POLICIES.replace("1/min burst 100", "1/min burst 1")
     );
     let gateway = Running::start(&simple(backend.address, &more)).await;

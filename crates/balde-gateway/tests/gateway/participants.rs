@@ -62,7 +62,7 @@ fn configuration(authority: &Authority, dict: &str, of_upstream: &str, of_dict: 
     let (chain, key, _) = authority.issue("server");
     format!(
         "[[listener]]\naddress = \"127.0.0.1:0\"\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\n\
-         client_certificate = \"optional\"\n\
+         client_auth = \"optional\"\n\
          [[upstream]]\nname = \"dict\"\nurl = \"http://{dict}\"\n{of_upstream}\n\
          [[route]]\npath = \"/\"\nupstream = \"dict\"\n\
          [state]\naddress = \"127.0.0.1:0\"\ntoken_env = \"TOKEN\"\n\

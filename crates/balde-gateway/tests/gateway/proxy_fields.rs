@@ -46,7 +46,7 @@ async fn an_untrusted_peer_says_nothing_of_others() {
         assert!(head.contains(&format!("\r\n{line}\r\n")), "{line}: {head}");
     }
     // Nothing is added for this upstream, and nothing forged passes.
-    let text = simple(log.address, "").replace("[[route]]", "forwarded = false\n[[route]]");
+    let text = simple(log.address, "").replace("[[route]]", "add_forwarded = false\n[[route]]");
     let gateway = Running::start(&text).await;
     let head = forwarded(&gateway, &log, FORGED).await;
     assert!(

@@ -204,7 +204,7 @@ async fn an_upstream_is_not_down_because_bodies_do_not_arrive() {
 const WAITING: &str = "
 wait = '2 min'
 [limiting]
-waiting_max = 8
+waiters_max = 8
 waiting_share = \"25%\"
 [policies.scopes]
 code = [\"path:code\"]

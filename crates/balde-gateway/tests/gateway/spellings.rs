@@ -160,12 +160,12 @@ async fn ask(gateway: &Running, method: &str, target: &str, more: &str) -> u16 {
 }
 
 /// A route that is limited, and one that is not.
-const STATIC: &str = "[[route]]\npath = \"/static\"\nupstream = \"backend\"\nlimits = false\n";
+const STATIC: &str = "[[route]]\npath = \"/static\"\nupstream = \"backend\"\npolicies = false\n";
 
 #[tokio::test]
 async fn no_spelling_of_a_path_escapes_its_rule() {
     let log = ByteLog::start().await;
-    for paths in ["", "[paths]\nforwarded = \"received\"\n"] {
+    for paths in ["", "[paths]\nsend = \"received\"\n"] {
         let more = format!("{STATIC}{paths}{}", policies());
         let gateway = Running::start(&simple(log.address, &more)).await;
         let mut counted = 0;
@@ -305,7 +305,7 @@ async fn the_path_goes_on_as_the_file_says() {
     for (paths, target, arrives) in [
         ("", "/%61/%2B%40+@/", "/a/%2B%40+@/"),
         ("", "/a/%c3%a3?x=%61//..;", "/a/%C3%A3?x=%61//..;"),
-        ("forwarded = \"received\"", "/%61//%2B", "/%61//%2B"),
+        ("send = \"received\"", "/%61//%2B", "/%61//%2B"),
         ("escaped_slashes = \"keep\"", "/a/b%2fc", "/a/b%2Fc"),
         ("parameters = \"keep\"", "/a;x=1/b;y/", "/a;x=1/b;y/"),
         ("double_encoding = \"keep\"", "/a/%252e", "/a/%252e"),

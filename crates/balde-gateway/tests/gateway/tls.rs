@@ -91,7 +91,7 @@ async fn mutual_tls_in_and_out_and_classes_by_certificate() {
     let digest = ring::digest::digest(&ring::digest::SHA256, &live.2);
     let outer = format!(
         "[[listener]]\naddress = \"127.0.0.1:0\"\ncertificate = {:?}\nkey = {:?}\n\
-         client_ca = {:?}\nclient_certificate = \"optional\"\n\
+         client_ca = {:?}\nclient_auth = \"optional\"\n\
          [[upstream]]\nname = \"inner\"\nurl = \"https://127.0.0.1:{}\"\nca = {:?}\n\
          certificate = {:?}\nkey = {:?}\n\
          [[route]]\npath = \"/\"\nupstream = \"inner\"\n\

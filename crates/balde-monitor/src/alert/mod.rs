@@ -8,6 +8,7 @@
 mod event;
 mod forecast;
 mod machine;
+mod message;
 mod open;
 mod operator;
 mod route;
@@ -20,6 +21,7 @@ mod transition;
 
 pub use event::{Event, EventKind, ForecastResult, MONITOR, ResolveReason, Via};
 pub use machine::{evaluate, resolve, resolve_vanished};
+pub use message::OutboxMessage;
 pub use open::OpenAlert;
 pub use operator::{acknowledged, close, close_stale, silence_ended, silenced, unacknowledged};
 pub use route::{Routes, SinkClass};
@@ -28,3 +30,4 @@ pub use silence::{SILENCE_MAX_US, Silence, SilenceError};
 pub use staleness::{SourceAnswer, Staleness, StalenessCheck, check_staleness, close_staleness};
 pub use state::{AlertState, Clearing, Forecast};
 pub use storage::StorageAlert;
+pub(crate) use storage::WITHOUT_STORAGE;

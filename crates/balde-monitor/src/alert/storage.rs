@@ -6,6 +6,12 @@ use super::open::OpenAlert;
 use super::silence::Silence;
 use crate::severity::Severity;
 
+/// What works while the database does not: the same sentence on the pages, in `/readyz`, in the log and in
+/// the alert about it. The dashboard has it in both languages.
+pub(crate) const WITHOUT_STORAGE: &str = "Levels, alerts, deliveries, metrics, acknowledgements and \
+     silences go on from memory and are stored when the database is back; older history and incidents \
+     cannot be read until then.";
+
 /// The alert about the monitor's own database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageAlert {

@@ -15,7 +15,7 @@ const LIST_MAX: usize = 1_000;
 /// The longest name of a token, in bytes.
 const NAME_BYTES_MAX: usize = 100;
 
-/// The shortest token of `[[http.tokens]]`, in characters. Shorter ones can be guessed.
+/// The shortest token of `[[http.token]]`, in characters. Shorter ones can be guessed.
 const TOKEN_CHARS_MIN: usize = 16;
 
 const ROLES: [(&str, Role); 3] = [
@@ -69,7 +69,7 @@ pub(super) fn read(
     let sso = section.table("sso", diagnostics);
     let sso = sso.and_then(|section| proxy(section, diagnostics));
     if !is_read_by_anyone && tokens.is_empty() && sso.is_none() && !section.contains("token_env") {
-        let message = "with `read = \"authenticated\"` and neither [[http.tokens]] nor [http.sso], \
+        let message = "with `read = \"authenticated\"` and neither [[http.token]] nor [http.sso], \
                        nobody could read";
         if let Some(read) = read.filter(|_| !section.contains("token_file")) {
             diagnostics.at(read.span, message);
@@ -102,7 +102,8 @@ fn tokens(
     diagnostics: &mut Diagnostics,
 ) -> Vec<(String, Role, String)> {
     let mut tokens: Vec<(String, Role, String)> = Vec::new();
-    for mut section in section.tables("tokens", diagnostics) {
+    section.renamed(&[("tokens", "token")]);
+    for mut section in section.tables("token", diagnostics) {
         let name = section.require("name", diagnostics);
         let name = name.and_then(|name| name.string(diagnostics));
         let role = section.require("role", diagnostics);

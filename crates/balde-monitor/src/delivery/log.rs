@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use balde::telemetry::LogThrottle;
 
-use crate::history::{HistoryError, OutboxMessage};
+use crate::alert::OutboxMessage;
+use crate::history::HistoryError;
 use crate::sink::SendError;
 
 /// Logs what happens to the messages of one sink.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::history::OutboxMessage;
+use crate::alert::OutboxMessage;
 
 /// The most messages in memory, delivered ones included; beyond, the oldest delivered one is
 /// forgotten, else the oldest.

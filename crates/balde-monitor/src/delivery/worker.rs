@@ -18,8 +18,8 @@ use super::memory_queue::{InOutbox, MemoryQueue, Next};
 use super::retry::{self, JITTER_MAX};
 use super::settings::DeliverySettings;
 use super::summary::DeliverySummary;
-use crate::alert::{Event, SinkClass};
-use crate::history::{History, HistoryError, OutboxMessage};
+use crate::alert::{Event, OutboxMessage, SinkClass};
+use crate::history::{History, HistoryError};
 use crate::sink::{RETRY_AFTER_MAX, SendError, Sink};
 
 /// How often the outbox is read even if nothing wakes the worker.

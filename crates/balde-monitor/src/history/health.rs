@@ -16,12 +16,6 @@ const PATIENCE_WHILE_FAILING: Duration = Duration::from_millis(30);
 /// How often a page that waits for a long query looks whether the database still answers.
 const PING_EVERY: Duration = Duration::from_millis(500);
 
-/// What works while the database does not: the same sentence on the pages, in `/readyz`, in the log and in
-/// the alert about it. The dashboard has it in both languages.
-pub(crate) const WITHOUT_STORAGE: &str = "Levels, alerts, deliveries, metrics, acknowledgements and \
-     silences go on from memory and are stored when the database is back; older history and incidents \
-     cannot be read until then.";
-
 /// Why and since when the database accepts no writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {

@@ -57,14 +57,13 @@ mod store;
 pub use error::HistoryError;
 pub use events::EVENTS_MAX;
 pub use handle::History;
-pub(crate) use health::WITHOUT_STORAGE;
 pub use health::{Failure, Health};
 pub use incidents::{INCIDENTS_MAX, TIMELINE_MAX};
 pub use leader::Leadership;
 pub use outbox::{ERROR_CHARS_MAX, MESSAGES_MAX};
 pub use records::{
-    AlertCount, Backlog, EventFilter, Gap, Incident, Maintenance, OutboxMessage, ParticipantState,
-    Point, Resolution, Retention, RoutedEvent, Series, StateUpdate,
+    AlertCount, Backlog, EventFilter, Gap, Incident, Maintenance, ParticipantState, Point,
+    Resolution, Retention, RoutedEvent, Series, StateUpdate,
 };
 pub use series::{GAP_US, POINTS_MAX};
 pub use silences::{SILENCES_MAX, SilenceChange};

@@ -4,7 +4,8 @@ use super::database::{Row, Tx, values};
 use super::encoding::{from_json, to_json};
 use super::error::HistoryError;
 use super::handle::History;
-use super::records::{Backlog, OutboxMessage, RoutedEvent};
+use super::records::{Backlog, RoutedEvent};
+use crate::alert::OutboxMessage;
 
 /// The longest error message that is stored, in characters.
 pub const ERROR_CHARS_MAX: usize = 500;

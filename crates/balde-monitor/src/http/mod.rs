@@ -11,7 +11,6 @@ mod pager_duty;
 mod recent;
 mod server;
 mod stream;
-pub(crate) mod tls;
 mod view;
 
 use std::collections::BTreeSet;
@@ -29,8 +28,9 @@ use balde::telemetry::METRICS_CONTENT_TYPE;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
+use crate::alert::WITHOUT_STORAGE;
 use crate::cycle::Cycle;
-use crate::history::{AlertCount, Backlog, HistoryError, WITHOUT_STORAGE};
+use crate::history::{AlertCount, Backlog, HistoryError};
 use crate::sink::{Secret, format_time};
 use crate::status::Status;
 

@@ -2,6 +2,7 @@
 //! need.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use axum::response::IntoResponse as _;
 use balde::http::{ConnectionSlots, descriptor_limits};
+use balde_net::{MaybeTlsStream, Serving, accept};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -17,8 +19,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use super::authenticate::Peer;
@@ -54,49 +54,23 @@ pub(super) async fn serve(
     tls: Option<Arc<rustls::ServerConfig>>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    let tls = tls.map(TlsAcceptor::from);
     let slots = ConnectionSlots::new(connections_max());
     let (stop, stopped) = watch::channel(false);
-    let mut connections = JoinSet::new();
-    let mut shutdown = std::pin::pin!(shutdown);
-    loop {
-        // Removes connections that have ended.
-        while connections.try_join_next().is_some() {}
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = &mut shutdown => break,
-        };
-        match accepted {
-            Ok((stream, address)) => {
-                let peer = Peer(address.ip());
-                let _only_slower_without = stream.set_nodelay(true);
-                let stream = slots.open(stream, WRITE_MAX);
-                let (router, stopped, tls) = (router.clone(), stopped.clone(), tls.clone());
-                connections.spawn(async move {
-                    match tls {
-                        None => serve_connection(stream, peer, router, stopped).await,
-                        Some(tls) => {
-                            let handshake = tokio::time::timeout(HEAD_MAX, tls.accept(stream));
-                            if let Ok(Ok(stream)) = handshake.await {
-                                serve_connection(stream, peer, router, stopped).await;
-                            }
-                        }
-                    }
-                });
+    let shutdown = async {
+        shutdown.await;
+        stop.send_replace(true);
+    };
+    let prepare = |stream, address: SocketAddr| {
+        let stream = slots.open(stream, WRITE_MAX);
+        let (router, stopped, tls) = (router.clone(), stopped.clone(), tls.clone());
+        let serving: Serving = Box::pin(async move {
+            if let Ok(stream) = MaybeTlsStream::accept(stream, tls).await {
+                serve_connection(stream, Peer(address.ip()), router, stopped).await;
             }
-            // Out of file descriptors, or the client has disconnected: the listener still works.
-            Err(error) => {
-                tracing::warn!(event_type = "accept_failed", %error, "failed to accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
-    drop(listener);
-    stop.send_replace(true);
-    let all = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(CLOSE_MAX, all).await.is_err() {
-        connections.shutdown().await;
-    }
+        });
+        std::future::ready(serving)
+    };
+    accept(listener, shutdown, || CLOSE_MAX, prepare).await;
     Ok(())
 }
 

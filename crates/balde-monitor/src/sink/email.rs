@@ -19,7 +19,7 @@ use super::secret::Secret;
 use super::shorten::{cut, fingerprint};
 use super::text::{Wording, current_severity, fields};
 use crate::alert::Event;
-use crate::history::OutboxMessage;
+use crate::alert::OutboxMessage;
 use crate::http_client::root_cause;
 use crate::severity::Severity;
 

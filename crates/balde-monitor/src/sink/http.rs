@@ -4,13 +4,14 @@ use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use balde::http::headers;
+use balde_net::tls::install_crypto_provider;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Certificate, Method, Response, Url};
 
 use super::config_error::SinkError;
 use super::error::{RESPONSE_CHARS_MAX, SendError, SendErrorKind};
 use super::secret::Secret;
-use crate::http_client::{install_crypto_provider, root_cause};
+use crate::http_client::root_cause;
 
 /// The default timeout of an attempt.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);

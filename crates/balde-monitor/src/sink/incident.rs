@@ -9,8 +9,8 @@ use super::http::HttpSettings;
 use super::secret::Secret;
 use super::text::{Wording, current_severity, rfc3339};
 use super::webhook::SignedEndpoint;
+use crate::alert::OutboxMessage;
 use crate::alert::{Event, EventKind};
-use crate::history::OutboxMessage;
 
 /// Posts incidents as signed JSON, as [`Webhook`](crate::sink::Webhook) does.
 #[derive(Debug)]

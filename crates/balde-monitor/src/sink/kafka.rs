@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use balde_net::tls::{self, Identity};
 use ring::digest;
 use rskafka::BackoffConfig;
 use rskafka::chrono::{DateTime, Utc};
@@ -21,9 +22,8 @@ use super::event_json::event_json;
 use super::http::{TIMEOUT_DEFAULT, checked_timeout};
 use super::secret::Secret;
 use super::text::Wording;
-use super::tls::{Identity, client_config};
 use crate::alert::Event;
-use crate::history::OutboxMessage;
+use crate::alert::OutboxMessage;
 
 /// The longest name of a topic; Kafka's own maximum.
 const TOPIC_CHARS_MAX: usize = 249;
@@ -88,10 +88,7 @@ impl KafkaSettings {
 
     /// Presents a certificate (PEM) to the brokers, with its key.
     pub fn identity_pem(mut self, chain_pem: &[u8], key_pem: &[u8]) -> Self {
-        self.identity = Some(Identity {
-            chain_pem: chain_pem.to_vec(),
-            key_pem: key_pem.to_vec(),
-        });
+        self.identity = Some((chain_pem.to_vec(), key_pem.to_vec()));
         self
     }
 
@@ -155,7 +152,10 @@ impl KafkaTopic {
         checked_timeout(settings.timeout)?;
         let tls = if is_tls {
             let ca_pem = settings.ca_pem.as_deref();
-            Some(client_config(ca_pem, settings.identity.as_ref())?)
+            let tls = tls::client(ca_pem, settings.identity.as_ref(), &[]);
+            Some(tls.map_err(|error| SinkError::Tls {
+                reason: error.to_string(),
+            })?)
         } else {
             None
         };

@@ -1,8 +1,8 @@
 //! The log sink: one line for each event.
 
 use super::text::{Wording, current_severity, rfc3339};
+use crate::alert::OutboxMessage;
 use crate::alert::{Event, EventKind};
-use crate::history::OutboxMessage;
 use crate::severity::Severity;
 
 /// Writes events to the log of this process.

@@ -26,7 +26,6 @@ mod target;
 mod teams;
 mod template;
 mod text;
-mod tls;
 mod webhook;
 
 pub use config_error::SinkError;

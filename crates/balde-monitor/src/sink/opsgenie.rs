@@ -9,8 +9,8 @@ use super::http::{Call, HttpEndpoint, HttpSettings, Reply};
 use super::secret::Secret;
 use super::shorten::{cut, short_key};
 use super::text::{Wording, current_severity, rfc3339};
+use crate::alert::OutboxMessage;
 use crate::alert::{Event, EventKind, SinkClass};
-use crate::history::OutboxMessage;
 use crate::severity::Severity;
 
 /// The URL of the Alert API. Accounts in Europe and Jira Service Management have other ones.

@@ -8,8 +8,8 @@ use super::http::{HttpEndpoint, HttpSettings};
 use super::secret::Secret;
 use super::shorten::{cut, short_key};
 use super::text::{Wording, current_severity, rfc3339};
+use crate::alert::OutboxMessage;
 use crate::alert::{Event, EventKind, SinkClass, Via};
-use crate::history::OutboxMessage;
 use crate::severity::Severity;
 
 /// The URL of the Events API. Accounts in Europe have another one.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use balde_net::tls::install_crypto_provider;
 use pulsar::error::{ConnectionError, ProducerError, ServiceDiscoveryError};
 use pulsar::proto::ServerError;
 use pulsar::routing_policy::RoutingPolicy;
@@ -20,8 +21,7 @@ use super::http::{TIMEOUT_DEFAULT, certificates, checked_timeout};
 use super::secret::Secret;
 use super::text::Wording;
 use crate::alert::Event;
-use crate::history::OutboxMessage;
-use crate::http_client::install_crypto_provider;
+use crate::alert::OutboxMessage;
 
 /// The longest name of a topic, in bytes.
 const TOPIC_BYTES_MAX: usize = 512;

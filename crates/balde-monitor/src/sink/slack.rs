@@ -8,7 +8,7 @@ use super::http::{HttpEndpoint, HttpSettings};
 use super::secret::Secret;
 use super::text::{Wording, fields};
 use crate::alert::Event;
-use crate::history::OutboxMessage;
+use crate::alert::OutboxMessage;
 
 // Slack's documented maximum lengths, in characters.
 const TEXT_MAX: usize = 3_000;

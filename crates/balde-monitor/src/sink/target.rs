@@ -14,7 +14,7 @@ use super::teams::Teams;
 use super::template::HttpTemplate;
 use super::text::Wording;
 use super::webhook::Webhook;
-use crate::history::OutboxMessage;
+use crate::alert::OutboxMessage;
 
 /// A receiver of alerts.
 #[derive(Debug)]

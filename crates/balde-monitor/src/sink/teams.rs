@@ -9,7 +9,7 @@ use super::secret::Secret;
 use super::shorten::cut;
 use super::text::{Wording, current_severity, fields};
 use crate::alert::Event;
-use crate::history::OutboxMessage;
+use crate::alert::OutboxMessage;
 use crate::severity::Severity;
 
 /// The most characters of a title. Teams rejects messages of more than 28 KB.

@@ -14,8 +14,8 @@ use super::http::{Call, HttpEndpoint, HttpSettings};
 use super::secret::Secret;
 use super::signature::{SIGNATURE_HEADER, TIMESTAMP_HEADER, sign};
 use super::text::{Wording, current_severity};
+use crate::alert::OutboxMessage;
 use crate::alert::{Event, EventKind, MONITOR};
-use crate::history::OutboxMessage;
 use crate::severity::Severity;
 
 /// The most headers of a request.

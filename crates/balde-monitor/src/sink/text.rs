@@ -6,9 +6,9 @@ mod wording;
 
 use jiff::Timestamp;
 
+use crate::alert::WITHOUT_STORAGE;
 use crate::alert::{Event, EventKind, ForecastResult, MONITOR, ResolveReason};
 use crate::analyse::{Change, Confidence};
-use crate::history::WITHOUT_STORAGE;
 use crate::severity::Severity;
 
 pub(crate) use fields::fields;

@@ -7,7 +7,7 @@ use super::http::{HttpEndpoint, HttpSettings};
 use super::secret::Secret;
 use super::signature::{SIGNATURE_HEADER, TIMESTAMP_HEADER, sign};
 use super::text::Wording;
-use crate::history::OutboxMessage;
+use crate::alert::OutboxMessage;
 
 /// Posts events as JSON with an HMAC signature.
 ///

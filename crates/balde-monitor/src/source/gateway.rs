@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use balde_net::tls::install_crypto_provider;
 use parking_lot::Mutex;
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Certificate, Url};
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SourceError;
 use super::gateway_report::{GatewayReport, LastReport};
-use crate::http_client::{install_crypto_provider, root_cause};
+use crate::http_client::root_cause;
 use crate::sample::{BucketId, Poll, ReportedLimit, Sample, SampleError};
 
 /// The longest response that is read, in bytes.

@@ -1,8 +1,10 @@
 //! Events and messages to deliver.
 
-use balde_monitor::alert::{Event, EventKind, ForecastResult, ResolveReason, SinkClass};
+use balde_monitor::alert::{
+    Event, EventKind, ForecastResult, OutboxMessage, ResolveReason, SinkClass,
+};
 use balde_monitor::analyse::{Change, Confidence};
-use balde_monitor::history::{History, OutboxMessage, RoutedEvent, StateUpdate};
+use balde_monitor::history::{History, RoutedEvent, StateUpdate};
 use balde_monitor::severity::Severity;
 use tempfile::TempDir;
 

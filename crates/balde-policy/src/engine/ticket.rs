@@ -1,12 +1,11 @@
 //! An admitted request, until it is settled by its outcome.
 
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use balde::{Decision, Hold, Tier, TokenRequest};
+use balde::{Decision, Hold, Settling, Tier, TokenRequest};
 use smallvec::SmallVec;
 
 use super::builder::Claim;
@@ -16,9 +15,6 @@ use super::{Engine, Outcome, State};
 
 /// Indices of buckets that are decided together.
 pub(super) type Indices = SmallVec<[usize; 4]>;
-
-/// What a request costs in each of them.
-type Costs = SmallVec<[u64; 4]>;
 
 /// Tokens that are held, with the indices of the buckets that they are of.
 pub(super) type Held = SmallVec<[(Hold, Indices); 1]>;
@@ -101,58 +97,43 @@ impl Ticket {
     /// done when this returns. With buckets in Redis the future waits for the first attempt;
     /// further attempts are made in the background, and each bucket is settled only once.
     pub fn settle(mut self, outcome: Outcome) -> Settlement {
-        let settling: SmallVec<[_; 1]> = self
-            .end_holds(outcome)
-            .map(|(hold, costs, indices)| {
-                let each = costs.clone();
-                let settling = hold.settle_each(move |index, _| each[index]);
-                (settling, costs, indices)
-            })
-            .collect();
-        let settling = Box::pin(async move {
-            let mut settled = Vec::new();
-            for (settling, costs, indices) in settling {
-                let decisions = settling.await;
-                settled.extend(
-                    (indices.into_iter().zip(costs).zip(decisions))
-                        .map(|((index, cost), decision)| (index, cost, decision)),
-                );
-            }
-            settled
-        });
-        Settlement::start(self, settling)
+        let settling = self.settle_holds(outcome);
+        Settlement::start(self, settling, outcome)
     }
 
     /// [`settle`](Ticket::settle) for callers without `await`. With buckets in Redis, a thread
     /// without a tokio runtime waits for the first attempt.
     pub fn settle_blocking(mut self, outcome: Outcome) {
-        self.settle_now(outcome);
+        self.settle_holds(outcome);
     }
 
-    fn settle_now(&mut self, outcome: Outcome) {
-        for (hold, costs, _) in self.end_holds(outcome) {
-            hold.settle_each_blocking(|index, _| costs[index]);
-        }
-    }
-
-    /// What is held, with the price in each of its buckets.
-    fn end_holds(&mut self, outcome: Outcome) -> impl Iterator<Item = (Hold, Costs, Indices)> {
+    /// Begins to settle what is held, at the prices of this outcome.
+    fn settle_holds(&mut self, outcome: Outcome) -> Settlings {
         let held = std::mem::take(&mut self.held);
+        let mut settlings = Settlings::new();
+        if held.is_empty() {
+            return settlings;
+        }
         let state = self.engine.0.state.read();
         let is_same_profile = Arc::ptr_eq(&state.rules, &self.rules);
-        let held = held.into_iter().map(|(hold, indices)| {
+        for (hold, indices) in held {
             let bucket = |index: usize| &self.buckets[indices[index]];
-            let costs = (0..indices.len()).map(|index| {
-                let policy = self.rules.policy(bucket(index).policy);
-                policy.prices().price(outcome)
+            let hold = hold.in_tiers(|index| {
+                let bucket = bucket(index);
+                // Only an assignment changes the tier of a bucket under the same profile.
+                if is_same_profile && bucket.located.subject.is_none() {
+                    return None;
+                }
+                self.current_tier(&state, is_same_profile, bucket)
             });
-            let costs: Costs = costs.collect();
-            let hold =
-                hold.in_tiers(|index| self.current_tier(&state, is_same_profile, bucket(index)));
-            (hold, costs, indices)
-        });
-        let held: SmallVec<[_; 1]> = held.collect();
-        held.into_iter()
+            let settling = hold.settle_each(|index, _| self.price(bucket(index), outcome));
+            settlings.push((settling, indices));
+        }
+        settlings
+    }
+
+    fn price(&self, bucket: &Bucket, outcome: Outcome) -> u64 {
+        self.rules.policy(bucket.policy).prices().price(outcome)
     }
 
     /// The tier that a bucket is in now, after another profile or assignment; `None` if its policy is
@@ -186,7 +167,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.settle_now(Outcome::Abandoned);
+        self.settle_holds(Outcome::Abandoned);
     }
 }
 
@@ -203,18 +184,21 @@ impl fmt::Debug for Ticket {
 /// The settlement of a request, returned by [`Ticket::settle`]. It continues if it is not awaited.
 pub struct Settlement {
     ticket: Ticket,
-    settling: Option<Settling>,
+    /// Empty once the first attempt has ended.
+    settling: Settlings,
+    outcome: Outcome,
 }
 
-/// The price and the decision of each bucket, by its index.
-type Settling = Pin<Box<dyn Future<Output = Vec<(usize, u64, Decision)>> + Send>>;
+/// Settlements, with the indices of their buckets.
+type Settlings = SmallVec<[(Settling, Indices); 1]>;
 
 impl Settlement {
     /// In memory the settlement is done at once.
-    fn start(ticket: Ticket, settling: Settling) -> Self {
+    fn start(ticket: Ticket, settling: Settlings, outcome: Outcome) -> Self {
         let mut settlement = Self {
             ticket,
-            settling: Some(settling),
+            settling,
+            outcome,
         };
         let mut context = Context::from_waker(Waker::noop());
         let _is_done = settlement.poll_settling(&mut context);
@@ -222,24 +206,25 @@ impl Settlement {
     }
 
     fn poll_settling(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(settling) = &mut self.settling else {
-            return Poll::Ready(());
-        };
-        let settled = ready!(settling.as_mut().poll(cx));
-        for (index, cost, decision) in settled {
-            let bucket = &mut self.ticket.buckets[index];
-            // A policy that admits everything and charges nothing has not looked at its bucket.
-            if bucket.decision.is_some() || cost > 0 {
-                bucket.decision = Some(decision);
+        while let Some((settling, _)) = self.settling.last_mut() {
+            ready!(settling.poll_attempt(cx));
+            let Some((settling, indices)) = self.settling.pop() else {
+                break;
+            };
+            for (index, decision) in indices.into_iter().zip(settling.decisions()) {
+                let bucket = &self.ticket.buckets[index];
+                // A policy that admits everything and charges nothing has not looked at its bucket.
+                if bucket.decision.is_some() || self.ticket.price(bucket, self.outcome) > 0 {
+                    self.ticket.buckets[index].decision = Some(*decision);
+                }
             }
         }
-        self.settling = None;
         Poll::Ready(())
     }
 
     /// Whether there is nothing left to await.
     pub fn is_done(&self) -> bool {
-        self.settling.is_none()
+        self.settling.is_empty()
     }
 
     /// The latest decision of each policy that applies to the request, with the policy's name: the one

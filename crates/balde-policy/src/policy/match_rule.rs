@@ -277,12 +277,12 @@ pub enum FlagRule {
 }
 
 impl FlagRule {
-    /// Parses `exactly-one-true`, `any-true` or `any-present`.
+    /// Parses `exactly_one_true`, `any_true` or `any_present`.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
-            "exactly-one-true" => Some(Self::ExactlyOneTrue),
-            "any-true" => Some(Self::AnyTrue),
-            "any-present" => Some(Self::AnyPresent),
+            "exactly_one_true" => Some(Self::ExactlyOneTrue),
+            "any_true" => Some(Self::AnyTrue),
+            "any_present" => Some(Self::AnyPresent),
             _ => None,
         }
     }

@@ -22,7 +22,7 @@ limit = "1/day burst 1000"
 
 [[policy]]
 name = "flagged"
-match = [{ on = "GET /flags", not_filtered_by = ["on-sale"], filter = "any-true" }]
+match = [{ on = "GET /flags", not_filtered_by = ["on-sale"], filter = "any_true" }]
 limit = "1/day burst 1000"
 
 [[policy]]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use balde_config::{Diagnostics, Located, Resolver, Section};
+use balde_net::tls::{self, ClientCertificates, TlsError};
 
 use super::count;
-use crate::tls::{self, ClientCertificates, TlsError};
 
 /// An address to listen on.
 #[derive(Clone, PartialEq, Eq)]
@@ -44,7 +44,8 @@ impl ListenerConfig {
         let identity = resolver.identity(section, diagnostics);
         let client_ca = resolver.bytes(section, "client_ca", diagnostics);
         let words = [("required", true), ("optional", false)];
-        let required = section.choice("client_certificate", &words, diagnostics);
+        section.renamed(&[("client_certificate", "client_auth")]);
+        let required = section.choice("client_auth", &words, diagnostics);
         if section.contains("client_ca") && !section.contains("certificate") {
             let message = "`client_ca` needs TLS: write `certificate` and `key`, too";
             diagnostics.at(span, message);
@@ -85,7 +86,7 @@ impl ListenerConfig {
         });
         let identity = self.identity.as_ref();
         identity
-            .map(|own| tls::server(own, clients.as_ref(), protocols))
+            .map(|own| tls::server(own, clients, protocols))
             .transpose()
     }
 }

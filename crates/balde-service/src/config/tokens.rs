@@ -56,9 +56,10 @@ fn token(
     let name = name.and_then(|name| name.string(diagnostics));
     let words = section.require("rights", diagnostics);
     let words = words.map(|words| words.strings(diagnostics));
-    let secret = resolver.secret(&mut section, "secret_env", diagnostics);
-    if !section.contains("secret_env") {
-        let message = "missing key `secret_env` in [[token]]: the variable that holds the secret";
+    section.renamed(&[("secret_env", "token_env")]);
+    let secret = resolver.secret(&mut section, "token_env", diagnostics);
+    if !section.contains("token_env") {
+        let message = "missing key `token_env` in [[token]]: the variable that holds the secret";
         diagnostics.at(span, message);
     }
     section.finish(diagnostics);

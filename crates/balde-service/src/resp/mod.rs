@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use balde_net::shutdown_begun;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
@@ -29,7 +30,6 @@ use crate::decisions::Decisions;
 use crate::input_budget::{InputBudget, InputShare};
 use crate::listener::{ClientStream, Connection, Protocol};
 use crate::metrics::ProtocolMetrics;
-use crate::shutdown;
 
 /// How many bytes are read at a time: few from a connection that is mostly idle, and more from one that
 /// sends long pipelines.
@@ -204,7 +204,7 @@ impl Client {
                 Ok(read) => read?,
                 Err(_) => 0,
             },
-            () = shutdown::begun(&mut self.shutdown) => 0,
+            () = shutdown_begun(&mut self.shutdown) => 0,
         };
         self.read_bytes = if read == room {
             (2 * self.read_bytes).min(READ_BYTES_MAX)

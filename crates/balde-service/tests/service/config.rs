@@ -31,7 +31,7 @@ idle_timeout = "soon"
 
 [[token]]
 name = "short"
-secret_env = "SHORT"
+token_env = "SHORT"
 rights = ["check", "everything"]
 
 [logs]
@@ -45,7 +45,7 @@ level = "info"
         "`client_ca` needs TLS: write `certificate` and `key`, too",
         "idle_timeout",
         "a right must be \"check\", \"settle\" or \"admin\"",
-        "secret_env = *",
+        "token_env = *",
         "[logs] is not used in a service's file; use `balde serve --log-level` instead",
     ] {
         assert!(
@@ -63,7 +63,7 @@ fn a_service_that_listens_nowhere_is_refused() {
 
 #[test]
 fn a_secret_that_can_be_guessed_is_refused() {
-    let text = "[http]\naddress = \"127.0.0.1:0\"\n[[token]]\nname = \"a\"\nsecret_env = \"S\"\n\
+    let text = "[http]\naddress = \"127.0.0.1:0\"\n[[token]]\nname = \"a\"\ntoken_env = \"S\"\n\
                 rights = [\"check\"]\n";
     let short = |name: &str| (name == "S").then(|| "0123456789abcde".to_owned());
     let error = Config::parse(text, "service.toml", Path::new(""), short).unwrap_err();

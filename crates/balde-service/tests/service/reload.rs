@@ -48,7 +48,7 @@ async fn a_reload_keeps_buckets_and_refuses_what_needs_a_restart() {
     // A token that the new file requires is required at once.
     let closed = file(
         "20/day",
-        "[[token]]\nname = \"ops\"\nsecret_env = \"ADMIN\"\nrights = [\"check\"]\n",
+        "[[token]]\nname = \"ops\"\ntoken_env = \"ADMIN\"\nrights = [\"check\"]\n",
     );
     service.service.reload(&config(&closed)).unwrap();
     assert_eq!(service.post("/v1/check", &check).await.0, 401);
@@ -59,7 +59,7 @@ async fn a_reload_keeps_buckets_and_refuses_what_needs_a_restart() {
 #[tokio::test]
 async fn a_connection_loses_the_rights_that_its_token_loses() {
     let token = |name: &str, rights: &str| {
-        format!("[[token]]\nname = \"{name}\"\nsecret_env = \"{name}\"\nrights = [{rights}]\n")
+        format!("[[token]]\nname = \"{name}\"\ntoken_env = \"{name}\"\nrights = [{rights}]\n")
     };
     let resp = "[resp]\naddress = \"127.0.0.1:0\"\n";
     let text = |rights: &str| {

@@ -171,9 +171,9 @@ async fn the_commands_at_the_start_of_a_connection_are_answered() {
 #[tokio::test]
 async fn tokens_are_passwords() {
     let closed = format!(
-        "{LIMITS}[resp]\naddress = \"127.0.0.1:0\"\n[[token]]\nname = \"ops\"\nsecret_env = \"ADMIN\"\n\
+        "{LIMITS}[resp]\naddress = \"127.0.0.1:0\"\n[[token]]\nname = \"ops\"\ntoken_env = \"ADMIN\"\n\
          rights = [\"check\", \"settle\", \"admin\"]\n[[token]]\nname = \"shop\"\n\
-         secret_env = \"CHECKER\"\nrights = [\"check\"]\n"
+         token_env = \"CHECKER\"\nrights = [\"check\"]\n"
     );
     let service = Running::start_only(&closed).await;
     let mut resp = service.resp().await;

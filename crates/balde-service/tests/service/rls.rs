@@ -216,7 +216,7 @@ async fn a_request_can_bring_its_limit_along_and_shadow_rules_never_refuse() {
 #[tokio::test]
 async fn limits_on_messages_deadlines_and_rights() {
     let closed = format!(
-        "{FILE}\n[[token]]\nname = \"ops\"\nsecret_env = \"ADMIN\"\nrights = [\"check\", \"settle\"]\n"
+        "{FILE}\n[[token]]\nname = \"ops\"\ntoken_env = \"ADMIN\"\nrights = [\"check\", \"settle\"]\n"
     );
     let service = Running::start_only(&closed).await;
     let mut client = client(&service).await;

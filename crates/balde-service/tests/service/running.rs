@@ -31,12 +31,12 @@ anonymous = ["check", "settle"]
 
 [[token]]
 name = "ops"
-secret_env = "ADMIN"
+token_env = "ADMIN"
 rights = ["check", "settle", "admin"]
 
 [[token]]
 name = "checker"
-secret_env = "CHECKER"
+token_env = "CHECKER"
 rights = ["check"]
 "#;
 

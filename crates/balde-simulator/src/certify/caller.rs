@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use balde_dict::install_crypto_provider;
 use balde_dict::wire::{Element, Signer, XML_BYTES_MAX};
+use balde_net::tls::install_crypto_provider;
 use reqwest::{Certificate, Identity, Method, Url};
 
 use super::CertifyError;

@@ -20,8 +20,8 @@ use super::transcript::Transcript;
 use super::{Inner, Participants, Simulator};
 use crate::directory::{Directory, DirectoryRules, RecordStoreError};
 use crate::wire::{ApiVersion, Signer, Verifier};
-use balde_dict::install_crypto_provider;
 use balde_dict::{Category, ConfigError, Profile, Table, profiles};
+use balde_net::tls::install_crypto_provider;
 
 /// The participant of requests that name none and have no certificate.
 const DEFAULT_CALLER: &str = "99999999";

@@ -12,7 +12,7 @@ const WITHOUT: &str = "CLAIMS_LIST_WITHOUT_ROLE";
 fn with_role_filter(filter: &str) -> Profile {
     let text = include_str!("../../../balde-dict/profiles/dict-2.12.1.toml");
     let other = text.replace(
-        "role_filter = \"exactly-one-true\"",
+        "role_filter = \"exactly_one_true\"",
         &format!("role_filter = \"{filter}\""),
     );
     Profile::parse(&other).expect("a profile")
@@ -20,7 +20,7 @@ fn with_role_filter(filter: &str) -> Profile {
 
 #[tokio::test]
 async fn the_setting_decides_which_bucket_counts_a_list_of_claims() {
-    // The query, and whether it is filtered by exactly-one-true, any-true and any-present.
+    // The query, and whether it is filtered by exactly_one_true, any_true and any_present.
     let cases = [
         ("", [false, false, false]),
         ("&IsDonor=true", [true, true, true]),
@@ -31,7 +31,7 @@ async fn the_setting_decides_which_bucket_counts_a_list_of_claims() {
         ("&IsDonor=true&IsClaimer=true", [false, true, true]),
         ("&Status=OPEN", [false, false, false]),
     ];
-    for (setting, name) in ["exactly-one-true", "any-true", "any-present"]
+    for (setting, name) in ["exactly_one_true", "any_true", "any_present"]
         .into_iter()
         .enumerate()
     {

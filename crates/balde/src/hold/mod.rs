@@ -14,9 +14,9 @@ use crate::limiter::Renewed;
 use crate::limiter::{HolderId, RateLimiter, Tier, TokenRequest};
 use crate::multi::{MultiDecision, check_all, check_all_blocking};
 
-pub use settlement::SETTLE_WITHIN;
 #[cfg(feature = "tower")]
 pub(crate) use settlement::settle_in_memory;
+pub use settlement::{SETTLE_WITHIN, Settling};
 
 /// Tokens taken for work whose price is known only afterwards.
 ///
@@ -176,27 +176,22 @@ impl Hold {
 
     /// Settles the work at a price of `cost` tokens in each bucket.
     ///
-    /// Returns the buckets after the settlement. Where Redis is unavailable, returns the decisions
-    /// that took the tokens, and retries in the background for [`SETTLE_WITHIN`]; see
-    /// [`RateLimiter::settled`].
-    ///
-    /// The settlement starts with the call, not with the first poll: it happens even if the future
-    /// is dropped.
-    pub fn settle(self, cost: u64) -> impl Future<Output = Vec<Decision>> + Send {
+    /// The settlement starts with the call, not with the first poll: it happens even if what this
+    /// returns is dropped. Where Redis is unavailable, it is tried again in the background for
+    /// [`SETTLE_WITHIN`]; see [`RateLimiter::settled`].
+    pub fn settle(self, cost: u64) -> Settling {
         self.settle_each(move |_, _| cost)
     }
 
     /// [`settle`](Hold::settle) with a price for each bucket: `cost_of` is called in the order of the
     /// requests, with the index of the request and the tokens it took.
-    pub fn settle_each(
-        self,
-        mut cost_of: impl FnMut(usize, u64) -> u64,
-    ) -> impl Future<Output = Vec<Decision>> + Send {
-        let taken = self.parts.iter().enumerate();
-        let costs: Vec<u64> = taken
-            .map(|(index, part)| cost_of(index, part.taken))
-            .collect();
-        self.settle_at(&costs)
+    pub fn settle_each(mut self, mut cost_of: impl FnMut(usize, u64) -> u64) -> Settling {
+        let parts = std::mem::take(&mut self.parts).into_iter().enumerate();
+        let settle = |(index, part): (usize, HeldTokens)| {
+            let cost = cost_of(index, part.taken);
+            part.settle(cost)
+        };
+        Settling::new(parts.map(settle).collect())
     }
 
     /// [`settle`](Hold::settle) for callers without `await`.
@@ -210,41 +205,8 @@ impl Hold {
 
     /// [`settle_blocking`](Hold::settle_blocking) with a price for each bucket: `cost_of` is called
     /// in the order of the requests, with the index of the request and the tokens it took.
-    pub fn settle_each_blocking(
-        mut self,
-        mut cost_of: impl FnMut(usize, u64) -> u64,
-    ) -> Vec<Decision> {
-        let parts = std::mem::take(&mut self.parts).into_iter().enumerate();
-        let settle = |(index, part): (usize, HeldTokens)| {
-            let (before, cost) = (part.decision, cost_of(index, part.taken));
-            part.settle(cost).done().unwrap_or(before)
-        };
-        parts.map(settle).collect()
-    }
-
-    /// [`settle_each`](Hold::settle_each) as a future that borrows nothing.
-    pub(crate) fn settle_at(
-        mut self,
-        costs: &[u64],
-    ) -> impl Future<Output = Vec<Decision>> + Send + use<> {
-        let parts = std::mem::take(&mut self.parts);
-        let settling: Vec<_> = parts
-            .into_iter()
-            .zip(costs)
-            .map(|(part, cost)| (part.decision, part.settle(*cost)))
-            .collect();
-        async move {
-            let mut settled = Vec::with_capacity(settling.len());
-            for (before, settlement) in settling {
-                settled.push(settlement.first_attempt().await.unwrap_or(before));
-            }
-            settled
-        }
-    }
-
-    #[cfg(feature = "tower")]
-    pub(crate) fn taken(&self) -> impl Iterator<Item = u64> {
-        self.parts.iter().map(|part| part.taken)
+    pub fn settle_each_blocking(self, cost_of: impl FnMut(usize, u64) -> u64) -> Vec<Decision> {
+        self.settle_each(cost_of).decisions().copied().collect()
     }
 }
 
@@ -276,14 +238,13 @@ impl HeldTokens {
     fn settle(self, cost: u64) -> Settlement {
         // What was taken and costs just that is settled already.
         if self.decision.is_fallback() || (self.holder.is_none() && self.taken == cost) {
-            return Settlement::none();
+            return Settlement::done(self.decision);
         }
         let settle = Command::Settle {
             held: self.taken,
             price: cost,
         };
-        let tier = self.tier;
-        settlement::settle(self.limiter, self.key, tier, settle, self.holder)
+        settlement::settle(self, settle)
     }
 }
 

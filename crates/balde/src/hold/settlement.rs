@@ -1,10 +1,15 @@
 //! Settlements: immediate in memory, retried in the background in Redis.
 
+use std::fmt;
+use std::pin::Pin;
+#[cfg(feature = "redis")]
+use std::task::ready;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use balde_core::Command;
 
-use super::Holder;
+use super::HeldTokens;
 use crate::decision::Decision;
 use crate::limiter::{RateLimiter, Store, Target, Tier};
 
@@ -17,65 +22,94 @@ pub const SETTLE_WITHIN: Duration = Duration::from_secs(60);
 #[cfg(feature = "redis")]
 const SETTLING_MAX: usize = 100_000;
 
-/// A settlement that has begun. Dropping this does not stop it.
-pub(super) struct Settlement(State);
-
-enum State {
-    Done(Option<Decision>),
+/// The settlement of one bucket, which has begun. Dropping this does not stop it.
+pub(super) struct Settlement {
+    /// The bucket after the settlement or, before the first attempt has succeeded, when its tokens were
+    /// taken.
+    decision: Decision,
+    /// The first attempt, until it has ended.
     #[cfg(feature = "redis")]
-    InProgress(tokio::sync::oneshot::Receiver<Decision>),
+    attempt: Option<tokio::sync::oneshot::Receiver<Decision>>,
 }
 
 impl Settlement {
-    /// There was nothing to settle.
-    pub(super) const fn none() -> Self {
-        Self(State::Done(None))
-    }
-
-    /// The bucket after the settlement, if that is done already.
-    pub(super) fn done(self) -> Option<Decision> {
-        match self.0 {
-            State::Done(decision) => decision,
+    /// Nothing is left to do.
+    pub(super) const fn done(decision: Decision) -> Self {
+        Self {
+            decision,
             #[cfg(feature = "redis")]
-            State::InProgress(_) => None,
-        }
-    }
-
-    /// The bucket after the first attempt, if that succeeded.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(clippy::unused_async, reason = "nothing waits in memory")
-    )]
-    pub(super) async fn first_attempt(self) -> Option<Decision> {
-        match self.0 {
-            State::Done(decision) => decision,
-            #[cfg(feature = "redis")]
-            State::InProgress(decision) => decision.await.ok(),
+            attempt: None,
         }
     }
 }
 
-#[cfg_attr(
-    not(feature = "redis"),
-    expect(
-        clippy::needless_pass_by_value,
-        reason = "a settlement that waits for Redis keeps them"
-    )
-)]
-pub(super) fn settle(
-    limiter: RateLimiter,
-    key: Box<[u8]>,
-    tier: Option<Tier>,
-    command: Command,
-    holder: Option<Holder>,
-) -> Settlement {
-    match limiter.store() {
+/// A settlement that has begun, returned by [`Hold::settle`](super::Hold::settle). It happens even if
+/// this is dropped, and with buckets in memory it is done already.
+///
+/// As a future it waits for the first attempt to settle buckets in Redis, and returns the buckets after
+/// the settlement: where Redis is unavailable, the decisions that took the tokens.
+pub struct Settling(Vec<Settlement>);
+
+impl Settling {
+    pub(super) fn new(parts: Vec<Settlement>) -> Self {
+        Self(parts)
+    }
+
+    /// Each bucket after its settlement, in the order of the requests. Until the first attempt has
+    /// succeeded, the decision that took the tokens.
+    pub fn decisions(&self) -> impl ExactSizeIterator<Item = &Decision> {
+        self.0.iter().map(|part| &part.decision)
+    }
+
+    /// Waits for the first attempt.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(
+            clippy::unused_self,
+            clippy::needless_pass_by_ref_mut,
+            reason = "nothing waits in memory"
+        )
+    )]
+    pub fn poll_attempt(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        #[cfg(feature = "redis")]
+        for part in &mut self.0 {
+            if let Some(attempt) = &mut part.attempt {
+                if let Ok(decision) = ready!(Pin::new(attempt).poll(cx)) {
+                    part.decision = decision;
+                }
+                part.attempt = None;
+            }
+        }
+        #[cfg(not(feature = "redis"))]
+        let _ = cx;
+        Poll::Ready(())
+    }
+}
+
+impl Future for Settling {
+    type Output = Vec<Decision>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_attempt(cx)
+            .map(|()| self.decisions().copied().collect())
+    }
+}
+
+impl fmt::Debug for Settling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let decisions: Vec<_> = self.decisions().collect();
+        f.debug_tuple("Settling").field(&decisions).finish()
+    }
+}
+
+pub(super) fn settle(tokens: HeldTokens, command: Command) -> Settlement {
+    match tokens.limiter.store() {
         Store::Memory(..) => {
-            drop(holder);
-            Settlement(State::Done(apply(&limiter, &key, tier, command)))
+            let settled = apply(&tokens.limiter, &tokens.key, tokens.tier, command);
+            Settlement::done(settled.unwrap_or(tokens.decision))
         }
         #[cfg(feature = "redis")]
-        Store::Redis(_) => redis::settle(limiter, key, tier, command, holder),
+        Store::Redis(_) => redis::settle(tokens, command),
     }
 }
 
@@ -117,11 +151,12 @@ mod redis {
     use tokio::sync::oneshot;
 
     use super::{
-        Command, Decision, Duration, Holder, RateLimiter, SETTLE_WITHIN, SETTLING_MAX, Settlement,
-        State, Target, Tier,
+        Command, Decision, Duration, HeldTokens, RateLimiter, SETTLE_WITHIN, SETTLING_MAX,
+        Settlement, Target, Tier,
     };
     use crate::backoff::Backoff;
     use crate::error::Error;
+    use crate::hold::Holder;
     use crate::idempotency::OpId;
     use crate::limiter::SettlementGuard;
     use crate::log_throttle::LogThrottle;
@@ -130,16 +165,18 @@ mod redis {
     const BACKOFF: Backoff =
         Backoff::new(Duration::from_millis(50), Duration::from_secs(1)).expect("in range");
 
-    pub(super) fn settle(
-        limiter: RateLimiter,
-        key: Box<[u8]>,
-        tier: Option<Tier>,
-        command: Command,
-        holder: Option<Holder>,
-    ) -> Settlement {
+    pub(super) fn settle(tokens: HeldTokens, command: Command) -> Settlement {
+        let HeldTokens {
+            limiter,
+            key,
+            decision,
+            tier,
+            holder,
+            ..
+        } = tokens;
         let Some(guard) = limiter.settlements().begin(SETTLING_MAX) else {
             give_up(&limiter, "too many settlements wait for Redis");
-            return Settlement::none();
+            return Settlement::done(decision);
         };
         let mut pending = PendingSettlement {
             limiter,
@@ -153,11 +190,15 @@ mod redis {
         };
         let Ok(runtime) = Handle::try_current() else {
             // A thread without a runtime may block.
-            return Settlement(State::Done(pending.attempt_blocking()));
+            let settled = pending.attempt_blocking();
+            return Settlement::done(settled.unwrap_or(decision));
         };
         let (sender, receiver) = oneshot::channel();
         runtime.spawn(pending.run(sender));
-        Settlement(State::InProgress(receiver))
+        Settlement {
+            decision,
+            attempt: Some(receiver),
+        }
     }
 
     /// One settlement. All attempts use the same operation id, so that it happens once.

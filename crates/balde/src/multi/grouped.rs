@@ -186,8 +186,7 @@ async fn take(group: &[TokenRequest<'_>], deadline: Instant) -> Vec<Decision> {
         return vec![decision];
     }
     if let Some(steps) = memory_steps(group) {
-        let decided = memory::run_all(&steps).into_iter();
-        return decided.map(Decision::of).collect();
+        return memory::run_all(&steps, Decision::of);
     }
     let steps: Vec<_> = group
         .iter()

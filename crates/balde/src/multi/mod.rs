@@ -22,7 +22,7 @@ use crate::decision::{Decision, Reason};
 use crate::failure::StoreFailure;
 use crate::key::BadKey;
 use crate::limiter::TokenRequest;
-use crate::store::memory::{self, MemoryStep, run_all};
+use crate::store::memory::{self, MemoryStep};
 
 /// The most requests in one decision.
 pub const TOKEN_REQUESTS_MAX: usize = 64;
@@ -171,16 +171,20 @@ fn assert_number(requests: &[TokenRequest<'_>]) {
 
 /// The requests as steps of the memory store, if all buckets are there.
 fn memory_steps<'a>(requests: &[TokenRequest<'a>]) -> Option<SmallVec<[MemoryStep<'a>; 4]>> {
-    let step = |request: &TokenRequest<'a>| request.memory_step(request.command());
-    requests.iter().map(step).collect()
+    let mut steps = SmallVec::new();
+    for request in requests {
+        steps.push(request.memory_step(request.command())?);
+    }
+    Some(steps)
 }
 
 fn decide_in_memory(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
     let is_bad = |step: &MemoryStep<'_>| BadKey::check(step.key).is_err();
-    if steps.iter().any(is_bad) {
-        steps.iter().map(peek_or_deny).collect()
-    } else {
-        run_all(steps).into_iter().map(Decision::of).collect()
+    match steps {
+        _ if steps.iter().any(is_bad) => steps.iter().map(peek_or_deny).collect(),
+        // A single bucket takes no lock.
+        [step] => vec![Decision::of(memory::run(step))],
+        _ => memory::run_all(steps, Decision::of),
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use balde_core::{Limit, Strategy};
+use balde_core::Limit;
 use parking_lot::Mutex;
 
 /// How many reconciliation intervals the estimate covers. Use that varies from one interval to the next
@@ -277,7 +277,7 @@ impl Estimate {
             return tokens.min(self.limit.capacity());
         };
         let time_us = schedule.next_us.saturating_sub(seen.now_us) + interval_us / 10;
-        let refill = refilled(&self.limit, time_us);
+        let refill = self.limit.refilled_at_most(time_us);
         let mut others = share(most, time_us, interval_us);
         if self.refusals >= REFUSALS_MAX {
             others = others.max(refill);
@@ -292,15 +292,6 @@ impl Estimate {
 pub(super) fn doubled(refusals: u32) -> u64 {
     let repeated = refusals.checked_sub(REFUSALS_MAX);
     repeated.map_or(0, |repeated| 1 << repeated.min(32))
-}
-
-/// The most tokens that a bucket refills in some time.
-pub(super) fn refilled(limit: &Limit, time_us: u64) -> u64 {
-    let (tokens, period_us) = (limit.refill_tokens(), limit.period_us());
-    match limit.strategy() {
-        Strategy::Stepwise => tokens.saturating_mul(time_us.div_ceil(period_us)),
-        _ => share(tokens, time_us, period_us),
-    }
 }
 
 /// `tokens` times `part` over `whole`, rounded up.

@@ -168,7 +168,7 @@ fn flag_rule(value: &Value<'_>, reader: &mut Reader<'_>) -> Option<FlagRule> {
         } else {
             "`filter`"
         };
-        let message = format!("{subject} must be exactly-one-true, any-true or any-present");
+        let message = format!("{subject} must be exactly_one_true, any_true or any_present");
         reader.diagnostics.at(value.span(), message);
     }
     rule

@@ -1,7 +1,6 @@
 //! A request between admission and settlement.
 
 use std::mem;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::SystemTime;
@@ -12,7 +11,7 @@ use super::bucket_request::{BucketRequests, Decisions};
 use super::config::LimitRules;
 use crate::clock;
 use crate::decision::Decision;
-use crate::hold::{Hold, settle_in_memory};
+use crate::hold::{Hold, Settling, settle_in_memory};
 use crate::http::headers::FieldValues;
 use crate::http::outcome::Outcome;
 use crate::http::pipeline::RequestTicket;
@@ -108,7 +107,7 @@ enum Unsettled {
     /// Tokens of which some are in Redis.
     Held(Hold),
     /// The settlement has begun.
-    Settling(Pin<Box<dyn Future<Output = Vec<Decision>> + Send>>),
+    Settling(Settling),
 }
 
 impl InFlight {
@@ -142,11 +141,11 @@ impl InFlight {
             Unsettled::Nothing => {}
             Unsettled::InMemory => self.settle_in_memory(outcome),
             Unsettled::Held(hold) => {
-                let taken = hold.taken().zip(self.buckets.as_slice());
-                let costs: Vec<u64> = taken
-                    .map(|(taken, bucket)| self.config.rules[bucket.rule].price_of(outcome, taken))
-                    .collect();
-                self.unsettled = Unsettled::Settling(Box::pin(hold.settle_at(&costs)));
+                let buckets = self.buckets.as_slice();
+                let settling = hold.settle_each(|index, taken| {
+                    self.config.rules[buckets[index].rule].price_of(outcome, taken)
+                });
+                self.unsettled = Unsettled::Settling(settling);
             }
             // It continues by itself.
             settling @ Unsettled::Settling(_) => self.unsettled = settling,
@@ -155,11 +154,11 @@ impl InFlight {
 
     fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Unsettled::Settling(settling) = &mut self.unsettled {
-            let settled = ready!(settling.as_mut().poll(cx));
-            self.unsettled = Unsettled::Nothing;
-            for (index, decision) in settled.into_iter().enumerate() {
-                self.decisions.replace(index, decision);
+            ready!(settling.poll_attempt(cx));
+            for (index, decision) in settling.decisions().enumerate() {
+                self.decisions.replace(index, *decision);
             }
+            self.unsettled = Unsettled::Nothing;
         }
         Poll::Ready(())
     }

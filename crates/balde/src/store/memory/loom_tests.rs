@@ -137,7 +137,7 @@ fn several_buckets_give_together_while_somebody_takes_from_one() {
             command: TAKE,
             now_us: 0,
         };
-        let both = run_all(&[step(b"a"), step(b"b")]);
+        let both = run_all(&[step(b"a"), step(b"b")], |decision| decision);
         let both = i64::from(both.iter().all(Decision::is_allowed));
         assert_eq!(theirs.join().unwrap() + both, 1);
         assert_eq!(level(&table, b"a"), 1 - both);

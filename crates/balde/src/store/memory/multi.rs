@@ -10,6 +10,7 @@ use super::fingerprint::Fingerprint;
 use super::shard::Locked;
 use super::table::{Table, converted, fresh};
 use super::tag::TierId;
+use super::word::Packing;
 
 /// One command on one bucket, of a decision over several.
 #[derive(Clone, Copy)]
@@ -42,25 +43,26 @@ pub(crate) fn run_locked(step: &MemoryStep<'_>) -> Decision {
 
 /// Runs one command on a bucket of a table with holds.
 fn run_held(step: &MemoryStep<'_>) -> Decision {
-    let mut decisions = run_all(std::slice::from_ref(step));
+    let mut decisions = run_all(std::slice::from_ref(step), |decision| decision);
     decisions.pop().expect("one decision for each step")
 }
 
-/// Runs all commands, or none. If one is refused, the decisions on the others are peeks.
-pub(crate) fn run_all(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
+/// Runs all commands, or none. If one is refused, the decisions on the others are peeks. There are at
+/// most 64 steps; `of` makes the results.
+pub(crate) fn run_all<T>(steps: &[MemoryStep<'_>], of: impl Fn(Decision) -> T) -> Vec<T> {
     // Most decisions are over two or three buckets, which take no allocation here.
-    let fingerprint = |step: &MemoryStep<'_>| step.table.fingerprint(step.key);
-    let keys: Keys = steps.iter().map(fingerprint).collect();
+    let mut keys = Keys::new();
+    for step in steps {
+        keys.push(step.table.fingerprint(step.key));
+    }
     let mut shards = Shards::lock(steps, &keys);
     let mut buckets: SmallVec<[Bucket<'_>; 3]> = SmallVec::new();
-    let mut decisions = Vec::with_capacity(steps.len());
-    let mut bucket_of: SmallVec<[usize; 4]> = SmallVec::new();
-    for (step, &key) in steps.iter().zip(&keys) {
+    let mut results = Vec::with_capacity(steps.len());
+    // A bit for each step.
+    let mut refused = 0_u64;
+    for (number, (step, &key)) in steps.iter().zip(&keys).enumerate() {
         // Two steps on one bucket share its state.
-        let known = buckets
-            .iter()
-            .position(|bucket| bucket.key == key && std::ptr::eq(bucket.table, step.table));
-        let index = known.unwrap_or_else(|| {
+        let index = position(&buckets, step, key).unwrap_or_else(|| {
             buckets.push(Bucket::freeze(&shards, step, key));
             buckets.len() - 1
         });
@@ -69,20 +71,21 @@ pub(crate) fn run_all(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
         bucket.state = decision.state();
         bucket.held = decision.held();
         bucket.must_be_kept |= decision.must_be_kept();
-        decisions.push(decision);
-        bucket_of.push(index);
+        refused |= u64::from(!decision.is_allowed()) << number;
+        results.push(of(decision));
     }
 
-    let is_allowed = decisions.iter().all(Decision::is_allowed);
+    let is_allowed = refused == 0;
     if !is_allowed {
         for bucket in &mut buckets {
             bucket.state = bucket.state_before;
             bucket.held = bucket.held_before;
         }
-        for ((decision, step), index) in decisions.iter_mut().zip(steps).zip(bucket_of) {
-            let bucket = &mut buckets[index];
-            if decision.is_allowed() {
-                *decision = bucket.decide(Command::Peek, step.now_us);
+        for (number, (step, &key)) in steps.iter().zip(&keys).enumerate() {
+            if refused >> number & 1 == 0
+                && let Some(index) = position(&buckets, step, key)
+            {
+                results[number] = of(buckets[index].decide(Command::Peek, step.now_us));
             }
         }
     }
@@ -98,14 +101,21 @@ pub(crate) fn run_all(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
     for bucket in &buckets {
         shards.split_if_crowded(bucket);
     }
-    decisions
+    results
+}
+
+fn position(buckets: &[Bucket<'_>], step: &MemoryStep<'_>, key: Fingerprint) -> Option<usize> {
+    let is_same = |bucket: &Bucket<'_>| bucket.key == key && std::ptr::eq(bucket.table, step.table);
+    buckets.iter().position(is_same)
 }
 
 struct Bucket<'a> {
     table: &'a Table,
     key: Fingerprint,
+    /// The index of its shard among those that are locked.
+    shard: usize,
     tier: TierId,
-    limit: balde_core::Limit,
+    packing: Packing,
     now_us: u64,
     /// The slot where it is frozen, and its word under the limit of its tier, unless it equals a
     /// bucket that was never used; `None` if there is no slot.
@@ -119,25 +129,29 @@ struct Bucket<'a> {
 
 impl<'a> Bucket<'a> {
     fn freeze(shards: &Shards<'a>, step: &MemoryStep<'a>, key: Fingerprint) -> Self {
-        let locked = shards.of(step.table, key);
+        let shard = shards.index(step.table, key);
+        let locked = &shards.0[shard].1;
         let at = locked.position(key);
         let known = at.map(|at| locked.tier(at));
         let tier = step.tier.or(known).unwrap_or_default();
         let packing = step.table.packing(locked, tier);
-        let frozen = |at| {
-            let from = step.table.packing(locked, locked.tier(at));
+        let at = at.map(|at| {
             let word = locked.freeze(at);
+            if known == Some(tier) {
+                return (at, Some(word));
+            }
+            let from = step.table.packing(locked, locked.tier(at));
             (at, converted(&from, &packing, word, step.now_us))
-        };
-        let at = at.map(frozen);
+        });
         let word = at.and_then(|(_, word)| word);
         let state = word.map(|word| packing.state(word, step.now_us));
         let held = step.table.held().map_or(0, |held| held.of(key));
         Self {
             table: step.table,
             key,
+            shard,
             tier,
-            limit: packing.limit,
+            packing,
             now_us: step.now_us,
             at,
             state_before: state,
@@ -149,11 +163,12 @@ impl<'a> Bucket<'a> {
     }
 
     fn decide(&self, command: Command, now_us: u64) -> Decision {
-        let snapshot = self.limit.snapshot(self.state, now_us);
+        let limit = &self.packing.limit;
+        let snapshot = limit.snapshot(self.state, now_us);
         if self.table.has_holds() {
-            self.limit.decide_held(snapshot, self.held, command)
+            limit.decide_held(snapshot, self.held, command)
         } else {
-            self.limit.decide(snapshot, command)
+            limit.decide(snapshot, command)
         }
     }
 
@@ -169,34 +184,30 @@ impl<'a> Bucket<'a> {
         let Some((at, word_before)) = self.at else {
             return;
         };
-        let locked = shards.of(self.table, self.key);
-        let packing = self.table.packing(locked, self.tier);
         let word = match (self.state, word_before) {
             (unchanged, Some(word)) if unchanged == self.state_before => word,
-            (Some(state), _) => packing.pack_state(state),
-            (None, _) => fresh(&packing, self.now_us),
+            (Some(state), _) => self.packing.pack_state(state),
+            (None, _) => fresh(&self.packing, self.now_us),
         };
-        locked.thaw(at, self.tier, word);
+        shards.0[self.shard].1.thaw(at, self.tier, word);
     }
 
     fn add(&self, shards: &mut Shards<'_>, is_allowed: bool) {
         if self.at.is_some() || !self.must_be_kept {
             return;
         }
-        let table = self.table;
-        let locked = shards.of_mut(table, self.key);
-        let packing = table.packing(locked, self.tier);
         let state = if is_allowed {
             self.state
         } else {
             // Refused as a whole; a bucket that starts empty still begins to refill.
-            self.limit
-                .apply(None, Command::Take { n: 0 }, self.now_us)
-                .state()
+            let nothing = Command::Take { n: 0 };
+            self.packing.limit.apply(None, nothing, self.now_us).state()
         };
         if let Some(state) = state {
-            let word = packing.pack_state(state);
-            table.add(locked, self.key, self.tier, word, self.now_us);
+            let locked = &mut shards.0[self.shard].1;
+            let word = self.packing.pack_state(state);
+            self.table
+                .add(locked, self.key, self.tier, word, self.now_us);
         }
     }
 }
@@ -220,18 +231,25 @@ impl<'a> Shards<'a> {
     }
 
     fn lock_once(steps: &[MemoryStep<'a>], keys: &Keys) -> Self {
-        let mut wanted: SmallVec<[_; 4]> = steps
-            .iter()
-            .zip(keys)
-            .map(|(step, key)| (shard_id(step.table, *key), step))
-            .collect();
+        let lock = |id: (usize, usize), step: &MemoryStep<'a>| {
+            (id, step.table.lock_shard(id.1, step.now_us))
+        };
+        let mut locked = Self(SmallVec::new());
+        if let ([step], [key]) = (steps, &keys[..]) {
+            locked.0.push(lock(shard_id(step.table, *key), step));
+            return locked;
+        }
+        let mut wanted: SmallVec<[_; 4]> = SmallVec::new();
+        for (step, key) in steps.iter().zip(keys) {
+            wanted.push((shard_id(step.table, *key), step));
+        }
         // All threads lock in this order, so that there is no deadlock.
         wanted.sort_by_key(|(id, _)| *id);
         wanted.dedup_by_key(|(id, _)| *id);
-        let lock = |(id, step): ((usize, usize), &MemoryStep<'a>)| {
-            (id, step.table.lock_shard(id.1, step.now_us))
-        };
-        Self(wanted.into_iter().map(lock).collect())
+        for (id, step) in &wanted {
+            locked.0.push(lock(*id, step));
+        }
+        locked
     }
 
     fn split_if_crowded(&mut self, bucket: &Bucket<'_>) {
@@ -240,15 +258,6 @@ impl<'a> Shards<'a> {
         if let Some(index) = self.position(shard_id(bucket.table, bucket.key)) {
             bucket.table.split_if_crowded(&mut self.0[index].1);
         }
-    }
-
-    fn of(&self, table: &Table, key: Fingerprint) -> &Locked<'a> {
-        &self.0[self.index(table, key)].1
-    }
-
-    fn of_mut(&mut self, table: &Table, key: Fingerprint) -> &mut Locked<'a> {
-        let index = self.index(table, key);
-        &mut self.0[index].1
     }
 
     fn index(&self, table: &Table, key: Fingerprint) -> usize {

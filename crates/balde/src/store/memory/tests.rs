@@ -241,7 +241,7 @@ proptest! {
                         command: Command::Take { n: *n },
                         now_us,
                     }).collect();
-                    let ours = run_all(&steps).iter().all(Decision::is_allowed);
+                    let ours = run_all(&steps, |decision| decision).iter().all(Decision::is_allowed);
                     let before: Vec<_> = oracles.iter().map(|(_, oracle)| oracle.state).collect();
                     let takes = keys.iter().map(|(key, n)| {
                         oracles[usize::from(*key)].1.run(Command::Take { n: *n }, now_us).is_allowed()
@@ -288,7 +288,7 @@ proptest! {
                 command: Command::Take { n: *n },
                 now_us,
             }).collect();
-            let ours = run_all(&steps);
+            let ours = run_all(&steps, |decision| decision);
 
             let before: Vec<Vec<_>> = oracles.iter()
                 .map(|table| table.iter().map(|oracle| oracle.state).collect())
@@ -432,7 +432,9 @@ fn two_decisions_over_the_same_buckets_do_not_wait_for_each_other() {
                     };
                     let mut steps = [step(0, b"a"), step(1, b"b"), step(0, b"c")];
                     steps.rotate_left((n + thread) % 3);
-                    let is_allowed = run_all(&steps).iter().all(Decision::is_allowed);
+                    let is_allowed = run_all(&steps, |decision| decision)
+                        .iter()
+                        .all(Decision::is_allowed);
                     granted.fetch_add(u64::from(is_allowed), Ordering::Relaxed);
                     // Meanwhile somebody takes one alone.
                     if n == 10_000 && thread == 0 {

@@ -1,4 +1,5 @@
-//! TLS on both sides: server configurations of listeners, client configurations of upstreams.
+//! Configurations of TLS on both sides, from PEM. Errors name the key of the configuration file that
+//! holds what is wrong.
 
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// A certificate chain and its key, as PEM.
-pub(crate) type Identity = (Vec<u8>, Vec<u8>);
+/// A certificate chain and its private key, as PEM.
+pub type Identity = (Vec<u8>, Vec<u8>);
 
 /// Why certificates or keys cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,22 +27,27 @@ fn error(reason: impl Into<String>) -> TlsError {
 }
 
 /// Installs ring as the process's cryptography provider for rustls, unless one is installed already.
-pub(crate) fn install_crypto_provider() {
+pub fn install_crypto_provider() {
     if CryptoProvider::get_default().is_none() {
         let _installed_concurrently = ring_provider::default_provider().install_default();
     }
 }
 
 /// Which clients need a certificate, and who must have issued it.
-pub(crate) struct ClientCertificates<'a> {
-    pub(crate) ca: &'a [u8],
-    pub(crate) is_required: bool,
+#[derive(Clone, Copy, Debug)]
+pub struct ClientCertificates<'a> {
+    /// The authorities, as PEM.
+    pub ca: &'a [u8],
+    /// Whether clients without a certificate are refused.
+    pub is_required: bool,
 }
 
-/// The configuration of a listener.
-pub(crate) fn server(
+/// The configuration of a listener. `protocols` are offered in this order; without any, no protocol is
+/// negotiated.
+pub fn server(
     (chain, key): &Identity,
     clients: Option<ClientCertificates<'_>>,
+    protocols: &[&[u8]],
 ) -> Result<Arc<ServerConfig>, TlsError> {
     install_crypto_provider();
     let builder = ServerConfig::builder();
@@ -62,25 +68,21 @@ pub(crate) fn server(
     let mut config = builder
         .with_single_cert(certificates(chain, "`certificate`")?, private_key(key)?)
         .map_err(|cause| error(format!("`certificate` does not fit `key`: {cause}")))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = names(protocols);
     Ok(Arc::new(config))
 }
 
-/// The configuration of connections to an upstream. `ca` holds the authorities to trust, as PEM; by
-/// default those of the system. `protocols` are offered in this order.
-pub(crate) fn client(
+/// The configuration of a client. `ca` holds the authorities to trust, as PEM; by default those of the
+/// system. `protocols` are offered in this order.
+pub fn client(
     ca: Option<&[u8]>,
     identity: Option<&Identity>,
     protocols: &[&[u8]],
 ) -> Result<Arc<ClientConfig>, TlsError> {
     install_crypto_provider();
-    let trusted = if let Some(ca) = ca {
-        roots(ca, "`ca`")?
-    } else {
-        let mut trusted = RootCertStore::empty();
-        let (_added, _ignored) =
-            trusted.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        trusted
+    let trusted = match ca {
+        Some(ca) => roots(ca, "`ca`")?,
+        None => system_roots()?,
     };
     let builder = ClientConfig::builder().with_root_certificates(trusted);
     let mut config = match identity {
@@ -89,20 +91,37 @@ pub(crate) fn client(
             .with_client_auth_cert(certificates(chain, "`certificate`")?, private_key(key)?)
             .map_err(|cause| error(format!("`certificate` does not fit `key`: {cause}")))?,
     };
-    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    config.alpn_protocols = names(protocols);
     Ok(Arc::new(config))
 }
 
+fn names(protocols: &[&[u8]]) -> Vec<Vec<u8>> {
+    protocols.iter().map(|name| name.to_vec()).collect()
+}
+
 /// The first certificate of a chain; `None` if there is none.
-pub(crate) fn first_certificate(pem: &[u8]) -> Option<CertificateDer<'static>> {
+pub fn first_certificate(pem: &[u8]) -> Option<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem).next()?.ok()
 }
 
-/// SHA-256 of a certificate.
-pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
+/// SHA-256 of a certificate (DER).
+pub fn fingerprint(certificate: &[u8]) -> [u8; 32] {
     let mut fingerprint = [0; 32];
     fingerprint.copy_from_slice(digest(&SHA256, certificate).as_ref());
     fingerprint
+}
+
+fn system_roots() -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    let system = rustls_native_certs::load_native_certs();
+    let (added, _ignored) = roots.add_parsable_certificates(system.certs);
+    if added == 0 {
+        return Err(error(
+            "the system has no CA certificates; install the package ca-certificates, or name a file \
+             with `ca`",
+        ));
+    }
+    Ok(roots)
 }
 
 fn roots(pem: &[u8], what: &str) -> Result<RootCertStore, TlsError> {
@@ -119,9 +138,8 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let all = all.map_err(|_| error(format!("{what} is not in PEM format")))?;
     if all.is_empty() {
-        return Err(error(format!(
-            "{what} contains no certificate in PEM format"
-        )));
+        let reason = format!("{what} contains no certificate in PEM format");
+        return Err(error(reason));
     }
     Ok(all)
 }
