@@ -4,6 +4,9 @@
 #[expect(dead_code, reason = "these tests need the server's URL only")]
 mod redis_server;
 
+#[path = "../support/proxy_process.rs"]
+mod proxy_process;
+
 mod config;
 mod differential;
 mod hostile;
@@ -17,3 +20,5 @@ mod resp_commands;
 mod rls;
 mod running;
 mod tls;
+
+use running::eventually;
