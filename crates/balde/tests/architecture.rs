@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which crates of the workspace each may depend on. Every crate must be listed.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("balde-core", &[]),
     ("balde-config", &["balde-core"]),
     ("balde", &["balde-core", "balde-config"]),
@@ -38,13 +38,26 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "balde-dict",
         ],
     ),
+    ("balde-console", &[]),
     (
         "balde-service",
-        &["balde-core", "balde-config", "balde", "balde-policy"],
+        &[
+            "balde-core",
+            "balde-config",
+            "balde",
+            "balde-policy",
+            "balde-console",
+        ],
     ),
     (
         "balde-monitor",
-        &["balde-core", "balde-config", "balde", "balde-dict"],
+        &[
+            "balde-core",
+            "balde-config",
+            "balde",
+            "balde-dict",
+            "balde-console",
+        ],
     ),
     (
         "balde-cli",

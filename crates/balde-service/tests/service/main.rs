@@ -7,7 +7,15 @@ mod redis_server;
 #[path = "../support/proxy_process.rs"]
 mod proxy_process;
 
+#[path = "../../../balde-monitor/tests/browser/axe.rs"]
+mod axe;
+
+#[path = "../../../balde-monitor/tests/browser/driver.rs"]
+#[expect(dead_code, reason = "this page has no menus")]
+mod driver;
+
 mod config;
+mod console;
 mod differential;
 mod hostile;
 mod http_api;
