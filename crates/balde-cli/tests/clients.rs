@@ -1,6 +1,9 @@
 //! The examples of clients in other languages, with a real `balde serve`; schemathesis with the service and
 //! with the monitor.
 
+#[path = "../../balde-service/tests/support/certificates.rs"]
+mod certificates;
+
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -32,9 +35,13 @@ impl Drop for Serving {
 
 impl Serving {
     fn start() -> Self {
+        Self::start_with(FILE)
+    }
+
+    fn start_with(text: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("service.toml");
-        std::fs::write(&file, FILE).unwrap();
+        std::fs::write(&file, text).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_balde"))
             .args(["serve", "--log-format", "json", "-c"])
             .arg(&file)
@@ -131,6 +138,30 @@ fn python_asks_over_grpc_as_envoy_does() {
     let service = Serving::start();
     let shown = output(python(), &["rate_limit.py", &service.rls, "edge", "python"]);
     assert_two_of_three(&shown, ALLOWED, REFUSED, WAIT_S);
+}
+
+#[test]
+fn python_asks_over_grpc_with_a_certificate_and_gets_no_answer_without() {
+    let folder = certificates::certificates();
+    let tls = certificates::tls_keys(folder.path());
+    let service = Serving::start_with(&FILE.replace("[[rls.rule]]", &format!("{tls}[[rls.rule]]")));
+    let address = service.rls.replace("127.0.0.1", "localhost");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let files = ["ca.pem", "client.pem", "client.key"].map(path);
+    let ask = |files: &[String]| {
+        let mut arguments = vec!["rate_limit.py", &address, "edge", "certified"];
+        arguments.extend(files.iter().map(String::as_str));
+        output(python(), &arguments)
+    };
+    assert_two_of_three(&ask(&files), ALLOWED, REFUSED, WAIT_S);
+    for files in [&files[..1], &[]] {
+        let shown = ask(files);
+        assert_eq!(
+            shown.matches("no answer (UNAVAILABLE)").count(),
+            3,
+            "{shown}"
+        );
+    }
 }
 
 #[test]

@@ -4,6 +4,9 @@
 #[expect(dead_code, reason = "these tests need the server's URL only")]
 mod redis_server;
 
+#[path = "../support/certificates.rs"]
+mod certificates;
+
 #[path = "../support/proxy_process.rs"]
 mod proxy_process;
 
