@@ -243,6 +243,20 @@ impl Drop for Up {
     }
 }
 
+/// A schema cannot say that one field is not after another: `from_us` and `until_us` of a history, and the
+/// start and the end of a silence. So these requests may be refused with 400, although they fit the schema.
+const RELATED_FIELDS: &str = r#"
+[[operations]]
+include-name = "GET /api/v1/history"
+[operations.checks.positive_data_acceptance]
+expected-statuses = ["2xx", "400", "503"]
+
+[[operations]]
+include-name = "POST /api/v1/silences"
+[operations.checks.positive_data_acceptance]
+expected-statuses = ["2xx", "400", "404", "409", "503"]
+"#;
+
 /// The monitor of `balde up`, which has buckets, a history, alerts and a gateway. The stream never ends,
 /// so it is left out.
 #[test]
@@ -275,5 +289,5 @@ fn schemathesis_finds_nothing_in_the_monitors_description() {
     assert!(lines.any(|line| line.contains("WARNING")), "an alert");
     std::thread::spawn(move || lines.count());
     let arguments = ["--exclude-path", "/api/v1/stream"];
-    assert_schemathesis_finds_nothing(monitor, &arguments, "");
+    assert_schemathesis_finds_nothing(monitor, &arguments, RELATED_FIELDS);
 }

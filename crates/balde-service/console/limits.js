@@ -77,7 +77,9 @@ const growth = (now, last) => (name, labels) => {
 const limitRows = (now, perSecond) => {
   const known = new Map(now.limits.map((limit) => [limit.name, limit]));
   const names = new Set([...known.keys(), ...now.metrics.values("rate_limiter_decisions_total", "policy")]);
-  return [...names].map((name) => {
+  // What is not a limit of the file is a policy, or `dynamic`; it is shown once it has decided something.
+  const isUsed = (name) => known.has(name) || now.metrics.sum("rate_limiter_decisions_total", { policy: name }) > 0;
+  return [...names].filter(isUsed).map((name) => {
     const limit = known.get(name);
     const of = (metric, labels) => now.metrics.sum(metric, { policy: name, ...labels });
     const refused = perSecond("rate_limiter_decisions_total", { policy: name, decision: "deny" });
@@ -92,7 +94,10 @@ const limitRows = (now, perSecond) => {
   }).sort((a, b) => b.all - a.all || a.name.localeCompare(b.name));
 };
 
-const protocolRows = (now, perSecond) => ["http", "resp", "rls", "proxy"].map((protocol) => {
+const isAsked = (now) => (protocol) => now.metrics.sum("balde_service_requests_total", { protocol }) > 0
+  || now.metrics.sum("balde_service_connections", { protocol }) > 0;
+
+const protocolRows = (now, perSecond) => ["http", "resp", "rls", "proxy"].filter(isAsked(now)).map((protocol) => {
   const of = (result) => number(rate(perSecond("balde_service_requests_total", { protocol, result })));
   return [protocol, number(whole(now.metrics.sum("balde_service_connections", { protocol }))),
     of("allowed"), of("refused"), of("invalid"), of("failed")];
@@ -133,7 +138,7 @@ const show = (now, last) => {
       ? table(["Key", "Limit", "Asked", "Refused"], now.top_keys.map((top) => [now.has_plain_keys ? top.key : top.key.slice(0, 16), top.limit, number(whole(top.asked)), number(whole(top.refused))]))
       : el("p", { class: "muted", text: "Nothing was asked in the last minute." }),
     `At least so many requests in the last one to two minutes.${now.has_plain_keys ? "" : " Keys are shown as the first digits of the hashes that logs have; plain_keys in [state] shows them as they are."}`),
-    card("Protocols", table(["Protocol", "Connections", "Allowed / s", "Refused / s", "Invalid / s", "Failed / s"], protocolRows(now, perSecond))),
+    card("Protocols in use", table(["Protocol", "Connections", "Allowed / s", "Refused / s", "Invalid / s", "Failed / s"], protocolRows(now, perSecond))),
     card("Redis", redisFacts(now, perSecond)));
 };
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
 /// An authority, a server's certificate and a client's, in a folder.
@@ -10,12 +10,17 @@ pub(crate) fn certificates() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut params = CertificateParams::new(vec![]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // Without names of their own, some clients take what it signs for self-signed.
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "authority");
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("ca.pem", &authority.pem());
     for name in ["server", "client"] {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
         let certificate = params.signed_by(&key, &authority).unwrap();
         write(&format!("{name}.pem"), &certificate.pem());
         write(&format!("{name}.key"), &key.serialize_pem());
