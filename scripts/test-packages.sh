@@ -28,7 +28,7 @@ files=(usr/bin/balde etc/balde/README etc/balde/tls/README usr/share/man/man1/ba
   usr/share/bash-completion/completions/balde usr/share/doc/balde/examples/gateway.toml
   usr/share/doc/balde/examples/monitor.toml usr/share/balde/prometheus/balde-gateway-rules.yml
   usr/share/balde/grafana/balde-gateway.json)
-for unit in gateway monitor simulator; do files+=("usr/lib/systemd/system/balde-$unit.service"); done
+for unit in gateway monitor serve simulator; do files+=("usr/lib/systemd/system/balde-$unit.service"); done
 
 # Checks the files, the units and the binary of an installation below a folder.
 check_root() { # ROOT

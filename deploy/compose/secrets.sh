@@ -10,7 +10,7 @@ fi
 secret() { head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n'; }
 token=$(secret)
 umask 077
-printf "%s\n" "COMPOSE_PROJECT_NAME=balde" "BALDE_GATEWAY_TOKEN=$token" "BALDE_MONITOR_TOKEN=$(secret)" \
+printf "%s\n" "COMPOSE_PROJECT_NAME=balde" "BALDE_GATEWAY_TOKEN=$token" "BALDE_MONITOR_TOKEN=$(secret)" "BALDE_STATE_TOKEN=$(secret)" \
   "POSTGRES_PASSWORD=$(secret)" "GRAFANA_PASSWORD=$(secret)" >.env
 # Prometheus reads it under another user.
 umask 022

@@ -14,9 +14,10 @@ use serde_json::Value;
 const EXPOSURE_MAX: &str = "15";
 
 /// Variables that the files name, with values that are not used.
-const VARIABLES: [(&str, &str); 5] = [
+const VARIABLES: [(&str, &str); 6] = [
     ("BALDE_GATEWAY_TOKEN", "token"),
     ("BALDE_MONITOR_TOKEN", "token"),
+    ("BALDE_STATE_TOKEN", "token-of-16-bytes-or-more"),
     (
         "BALDE_MONITOR_DATABASE",
         "postgres://balde:secret@postgres/balde",
@@ -165,13 +166,13 @@ fn every_file_has_a_check() {
 }
 
 #[test]
-fn balde_accepts_the_files_of_gateway_and_monitor() {
+fn balde_accepts_the_files_of_gateway_monitor_and_service() {
     let files = files_below(&deploy(""));
     let files: Vec<_> = files
         .iter()
         .filter(|name| matches("*.toml", name))
         .collect();
-    assert!(files.len() >= 4, "{files:?}");
+    assert!(files.len() >= 7, "{files:?}");
     for file in files {
         succeeds(balde().arg("check").arg(deploy(file)).envs(VARIABLES));
     }
@@ -223,6 +224,7 @@ fn compose_accepts_its_file_and_every_service_has_a_health_check() {
         "simulator",
         "gateway",
         "monitor",
+        "serve",
         "redis",
         "postgres",
         "prometheus",
@@ -353,7 +355,7 @@ fn systemd_accepts_the_units_and_finds_little_exposed() {
     };
     let folder = tempfile::tempdir().unwrap();
     let units = files_below(&deploy("systemd"));
-    assert_eq!(units.len(), 3);
+    assert_eq!(units.len(), 4);
     for unit in units {
         // systemd asserts that the program exists, which it does after an installation only.
         let text = fs::read_to_string(deploy("systemd").join(&unit)).unwrap();
@@ -413,7 +415,7 @@ fn kubernetes_accepts_what_kustomize_makes() {
             understands(&Value::Array(command[1..].to_vec()));
         }
     }
-    assert_eq!(deployments, 2);
+    assert_eq!(deployments, 3);
 }
 
 #[test]

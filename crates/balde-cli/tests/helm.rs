@@ -154,7 +154,7 @@ fn check_selectors(documents: &[Value]) {
 
 #[test]
 fn helm_lints_the_chart_and_kubernetes_accepts_what_it_renders() {
-    for (values, parts) in [("dict", 2), ("http", 1)] {
+    for (values, parts) in [("dict", 2), ("http", 1), ("serve", 1)] {
         let file = format!("ci/{values}-values.yaml");
         let Some(lint) = helm(&["lint", "--strict", ".", "-f", &file]) else {
             return;
@@ -300,6 +300,44 @@ fn probes_secrets_and_policies_are_what_the_services_need() {
         deployment["spec"].get("replicas").is_none(),
         "the autoscaler sets them"
     );
+}
+
+#[test]
+fn the_decision_service_has_the_ports_of_its_protocols_and_its_token() {
+    let Some((_, documents)) = rendered(&["-f", "ci/serve-values.yaml"]) else {
+        return;
+    };
+    let pod = &find(&documents, "Deployment", "balde-serve")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let arguments = ["serve", "--config", "/etc/balde/config/serve.toml"];
+    assert_eq!(container["args"], json!(arguments));
+    let ports = |ports: &Value, number: &str| -> Vec<(String, u64)> {
+        let pair = |port: &Value| {
+            (
+                port["name"].as_str().unwrap().to_owned(),
+                port[number].as_u64().unwrap(),
+            )
+        };
+        ports.as_array().unwrap().iter().map(pair).collect()
+    };
+    let own = |(name, port): (&str, u64)| (name.to_owned(), port);
+    let public = [("http", 8_085), ("resp", 6_380), ("rls", 8_081)].map(own);
+    let service = &find(&documents, "Service", "balde-serve")["spec"]["ports"];
+    assert_eq!(ports(service, "port"), public, "proxy is left out");
+    let all = [&public[..], &[own(("state", 8_090))]].concat();
+    assert_eq!(ports(&container["ports"], "containerPort"), all);
+    let file = find(&documents, "ConfigMap", "balde-serve");
+    let file = file["data"]["serve.toml"].as_str().unwrap();
+    for (_, port) in all {
+        assert!(file.contains(&format!("\"0.0.0.0:{port}\"")), "{port}");
+    }
+    let scraped = &find(&documents, "ServiceMonitor", "balde-serve")["spec"]["endpoints"][0];
+    let credentials = json!({"name": "balde-serve", "key": "token"});
+    assert_eq!(scraped["authorization"]["credentials"], credentials);
+    let ingress = &find(&documents, "NetworkPolicy", "balde-serve")["spec"]["ingress"];
+    let asked = ingress[0]["ports"].as_array().unwrap().iter();
+    let asked: Vec<&Value> = asked.map(|port| &port["port"]).collect();
+    assert_eq!(asked, ["http", "resp", "rls"]);
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn both_packages_have_the_same_files_and_all_of_them_exist() {
     let (deb, rpm) = (content(&deb), content(&rpm));
     assert_eq!(deb, rpm);
     assert_eq!(deb["/usr/bin/balde"].1, "755");
-    for unit in ["gateway", "monitor", "simulator"] {
+    for unit in ["gateway", "monitor", "serve", "simulator"] {
         assert!(deb.contains_key(&format!("/usr/lib/systemd/system/balde-{unit}.service")));
     }
     // Every rule and dashboard, and an example of every file that the services read.

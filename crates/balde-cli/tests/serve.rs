@@ -1,9 +1,13 @@
 //! `balde serve` as a process: its file, reloads and shutdown; thousands of connections; a standard
-//! output that nobody reads; two processes over one Redis, of which one is killed.
+//! output that nobody reads; two processes over one Redis, of which one is killed; Envoy while the service
+//! is killed.
 
 #[path = "../../balde/tests/support/redis_server.rs"]
 #[expect(dead_code, reason = "these tests neither kill nor freeze the server")]
 mod redis_server;
+
+#[path = "../../balde-service/tests/support/proxy_process.rs"]
+mod proxy_process;
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -18,6 +22,7 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use proxy_process::{Proxy, Upstream, envoy, examples, free_port, header, program};
 use redis_server::RedisServer;
 use serde_json::Value;
 
@@ -410,4 +415,69 @@ fn two_processes_with_leases_stay_within_the_documented_bound() {
         allowed * 10 > most * 8,
         "{allowed} of {most}: the limit is used"
     );
+}
+
+/// Repeats a question until the answer is yes.
+async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < DEADLINE, "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// `failure_mode_deny` says what Envoy answers while the service is dead: 200 or 500.
+async fn envoy_survives_a_killed_service(failure_mode_deny: bool, status_without: u16) {
+    let Some(path) = program("envoy") else { return };
+    let _by_another = rustls::crypto::ring::default_provider().install_default();
+    let port = free_port();
+    let text = std::fs::read_to_string(examples().join("service.toml")).unwrap();
+    let text = text
+        .replace(":8081\"", &format!(":{port}\""))
+        .replace(":8082\"", ":0\"");
+    let (mut service, upstream) = (Serving::start(&text), Upstream::start().await);
+    let file = "envoy-rate-limit.yaml";
+    let ports = [(8_081, port), (9_000, upstream.port)];
+    let proxy = Proxy::start(&[file], &ports, |folder| {
+        let config = folder.join(file);
+        let text = std::fs::read_to_string(&config).unwrap();
+        assert!(text.contains("failure_mode_deny: false"));
+        let mode = format!("failure_mode_deny: {failure_mode_deny}");
+        std::fs::write(&config, text.replace("failure_mode_deny: false", &mode)).unwrap();
+        envoy(&path, folder, file)
+    })
+    .await;
+    let alice = [("x-user", "alice")];
+    for status in [200, 200, 200, 429] {
+        assert_eq!(proxy.status("/", &alice).await, status);
+    }
+    service.child.kill().unwrap();
+    service.child.wait().unwrap();
+    let served = upstream.served();
+    for asked in 1..=3 {
+        let response = proxy.get("/", &alice).await;
+        assert_eq!(response.status(), status_without, "request {asked}");
+        assert_eq!(header(&response, "ratelimit-limit"), "");
+    }
+    let forwarded = if failure_mode_deny { 0 } else { 3 };
+    assert_eq!(upstream.served() - served, forwarded);
+    let _service = Serving::start(&text);
+    eventually("Envoy asks the new service", async || {
+        let response = proxy.get("/", &[("x-user", "bob")]).await;
+        !header(&response, "ratelimit-limit").is_empty()
+    })
+    .await;
+    for status in [200, 200, 200, 429] {
+        assert_eq!(proxy.status("/", &alice).await, status);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_forwards_while_the_service_is_killed_and_asks_it_again() {
+    envoy_survives_a_killed_service(false, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_refuses_while_the_service_is_killed_and_asks_it_again() {
+    envoy_survives_a_killed_service(true, 500).await;
 }

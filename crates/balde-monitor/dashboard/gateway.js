@@ -1,8 +1,7 @@
 // The gateway's view: what it refused, and whether the participant's lookups lead to payments.
 
-import { el } from "./dom.js";
+import { el, table } from "./dom.js";
 import { duration, number } from "./format.js";
-import { table } from "./operations.js";
 import { text } from "./texts.js";
 
 const permille = (value) => (value == null ? text("unknown") : `${number(value / 10, 1)} %`);

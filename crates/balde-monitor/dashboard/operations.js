@@ -1,19 +1,11 @@
 // The page about the monitor itself: polling, sinks, leadership and the token.
 
 import { setToken, token } from "./api.js";
-import { el } from "./dom.js";
+import { el, table } from "./dom.js";
 import { dateTime, duration, number } from "./format.js";
 import { announce, setName, storedName } from "./operator.js";
 import { pollError, withCause } from "./parts.js";
 import { language, text } from "./texts.js";
-
-/** A table whose rows are stacked on a narrow screen. The first column names the row. */
-export const table = (columns, rows) =>
-  el("table", { class: "stacked", role: "table" },
-    el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, columns.map((name) => el("th", { scope: "col", role: "columnheader", text: name })))),
-    el("tbody", { role: "rowgroup" }, rows.map((cells) => el("tr", { role: "row" }, cells.map((cell, index) => (index === 0
-      ? el("th", { scope: "row", role: "rowheader", text: cell })
-      : el("td", { role: "cell", "data-label": columns[index], class: cell?.class, text: cell?.text ?? cell })))))));
 
 export const operationsPage = (main, model) => {
   const role = el("dl", { class: "facts" });

@@ -139,6 +139,7 @@ impl Service {
             holds_max: config.server.holds_max,
             blocked_max: config.server.blocked_max,
             wait_max: config.server.wait_max,
+            has_top_keys: config.state.is_some(),
         };
         let decisions = Decisions::new(limiters, dynamic, store.clone(), &limits, &metrics)?;
         let counters = ServiceMetrics::registered(&metrics);
@@ -146,7 +147,7 @@ impl Service {
         metrics.add_source(move |writer| source.write(writer));
         let access = SharedAccess::new(config.access.clone());
         let state = config.state.as_ref().map(|state| {
-            let endpoint = StateEndpoint::new(&state.token, metrics.clone(), decisions.clone());
+            let endpoint = StateEndpoint::new(state, metrics.clone(), decisions.clone());
             Arc::new(endpoint)
         });
         let policies = policies.map(|policies| Policies::new(policies, store.as_ref(), &metrics));
@@ -211,7 +212,7 @@ impl Service {
         }
         self.0.access.replace(config.access.clone());
         if let (Some(endpoint), Some(state)) = (&self.0.state, &config.state) {
-            endpoint.set_token(&state.token);
+            endpoint.replace(state);
         }
         *current = config.clone();
         Ok(())

@@ -1,16 +1,19 @@
-//! The endpoint for operators: readiness and metrics, on a separate address.
+//! The endpoint for operators: readiness, metrics, and a page that shows them live, on a separate address.
 //!
 //! | Request | Response |
 //! |--|--|
 //! | `GET /healthz` | that it runs; without the token |
 //! | `GET /readyz` | whether it is ready for requests, and why not; without the token |
 //! | `GET /metrics` | metrics for Prometheus |
+//! | `GET /limits` | what the page shows beside metrics, as JSON |
+//! | `GET /`, `GET /console/…` | the page and its files, which hold no data; without the token |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use balde::telemetry::{METRICS_CONTENT_TYPE, Metrics};
+use balde::telemetry::{METRICS_CONTENT_TYPE, Metrics, process_key_hash};
+use balde_console::{HTML, SCRIPT, SHARED};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
@@ -24,7 +27,9 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::access::{Access, Right, Rights};
-use crate::decisions::Decisions;
+use crate::config::StateConfig;
+use crate::decisions::{Decisions, TopKey};
+use crate::http::limit_state;
 
 /// The most connections at a time. A further one takes the place of the one that has been idle for the
 /// longest time, so that a health check always gets an answer.
@@ -36,10 +41,14 @@ const AGE_MAX: Duration = Duration::from_secs(1);
 /// The longest wait for Redis.
 const CHECK_MAX: Duration = Duration::from_secs(1);
 
+/// How many keys the page shows.
+const TOP_KEYS_MAX: usize = 20;
+
 /// What the endpoint reports on.
 #[derive(Debug)]
 pub(crate) struct StateEndpoint {
     token: RwLock<Access>,
+    has_plain_keys: AtomicBool,
     metrics: Metrics,
     decisions: Decisions,
     is_draining: AtomicBool,
@@ -54,9 +63,10 @@ fn access(token: &str) -> Access {
 }
 
 impl StateEndpoint {
-    pub(crate) fn new(token: &str, metrics: Metrics, decisions: Decisions) -> Self {
+    pub(crate) fn new(config: &StateConfig, metrics: Metrics, decisions: Decisions) -> Self {
         Self {
-            token: RwLock::new(access(token)),
+            token: RwLock::new(access(&config.token)),
+            has_plain_keys: AtomicBool::new(config.has_plain_keys),
             metrics,
             decisions,
             is_draining: AtomicBool::new(false),
@@ -64,8 +74,11 @@ impl StateEndpoint {
         }
     }
 
-    pub(crate) fn set_token(&self, token: &str) {
-        *self.token.write() = access(token);
+    /// Uses another token, and shows keys as the changed file says.
+    pub(crate) fn replace(&self, config: &StateConfig) {
+        *self.token.write() = access(&config.token);
+        let has_plain_keys = config.has_plain_keys;
+        self.has_plain_keys.store(has_plain_keys, Ordering::Relaxed);
     }
 
     /// From now on the service is not ready: it is about to end.
@@ -91,28 +104,44 @@ impl StateEndpoint {
         request: Request<Incoming>,
         deciding: Handle,
     ) -> Response<Full<Bytes>> {
+        let mut response = self.answer_to(&request, &deciding).await;
+        balde_console::secure(response.headers_mut());
+        response
+    }
+
+    async fn answer_to(
+        self: Arc<Self>,
+        request: &Request<Incoming>,
+        deciding: &Handle,
+    ) -> Response<Full<Bytes>> {
         if request.method() != Method::GET {
             return answer(
                 StatusCode::METHOD_NOT_ALLOWED,
                 &json!({"error": "only GET"}),
             );
         }
+        let ending = |_| {
+            let report = json!({"status": "not ready", "reasons": ["the service is ending"]});
+            answer(StatusCode::SERVICE_UNAVAILABLE, &report)
+        };
         match request.uri().path() {
+            "/" => page_file(HTML, include_str!("../console/limits.html")),
+            "/console/limits.js" => page_file(SCRIPT, include_str!("../console/limits.js")),
             "/healthz" => answer(StatusCode::OK, &json!({"status": "ok"})),
             "/readyz" => {
                 let ready = deciding.spawn(async move { self.readiness().await });
-                ready.await.unwrap_or_else(|_| {
-                    let report =
-                        json!({"status": "not ready", "reasons": ["the service is ending"]});
-                    answer(StatusCode::SERVICE_UNAVAILABLE, &report)
-                })
+                ready.await.unwrap_or_else(ending)
             }
-            "/metrics" if !self.is_authorized(&request) => {
+            "/metrics" | "/limits" if !self.is_authorized(request) => {
                 let report = json!({"error": "a bearer token is required"});
                 let mut response = answer(StatusCode::UNAUTHORIZED, &report);
                 let challenge = HeaderValue::from_static("Bearer");
                 response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
                 response
+            }
+            "/limits" => {
+                let limits = deciding.spawn(async move { self.limits().await });
+                limits.await.unwrap_or_else(ending)
             }
             "/metrics" => {
                 let mut response =
@@ -121,11 +150,46 @@ impl StateEndpoint {
                 response.headers_mut().insert(CONTENT_TYPE, content_type);
                 response
             }
-            _ => answer(
-                StatusCode::NOT_FOUND,
-                &json!({"error": "there is no such endpoint"}),
-            ),
+            path => {
+                let name = path.strip_prefix("/console/").unwrap_or_default();
+                match SHARED.iter().find(|file| file.name == name) {
+                    Some(file) => page_file(file.kind, file.text),
+                    None => {
+                        let report = json!({"error": "there is no such endpoint"});
+                        answer(StatusCode::NOT_FOUND, &report)
+                    }
+                }
+            }
         }
+    }
+
+    /// What the page shows and metrics do not have.
+    async fn limits(&self) -> Response<Full<Bytes>> {
+        let redis = match (self.decisions.redis(), self.redis_problem().await) {
+            (None, _) => json!({"state": "unused", "problem": null}),
+            (Some(_), None) => json!({"state": "available", "problem": null}),
+            (Some(_), Some(problem)) => json!({"state": "unavailable", "problem": problem}),
+        };
+        let has_plain_keys = self.has_plain_keys.load(Ordering::Relaxed);
+        let top_key = |top: &TopKey| {
+            let key = if has_plain_keys {
+                String::from_utf8_lossy(&top.key).into_owned()
+            } else {
+                process_key_hash(&top.key)
+            };
+            json!({"limit": top.limit, "key": key, "asked": top.asked, "refused": top.refused})
+        };
+        let top_keys = self.decisions.top_keys(TOP_KEYS_MAX);
+        let limits = self.decisions.limits();
+        let report = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "is_draining": self.is_draining.load(Ordering::Relaxed),
+            "redis": redis,
+            "limits": limits.iter().map(limit_state).collect::<Vec<_>>(),
+            "has_plain_keys": has_plain_keys,
+            "top_keys": top_keys.iter().map(top_key).collect::<Vec<_>>(),
+        });
+        answer(StatusCode::OK, &report)
     }
 
     async fn readiness(&self) -> Response<Full<Bytes>> {
@@ -169,6 +233,12 @@ impl StateEndpoint {
         let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer"));
         given.is_some_and(|(_, token)| self.token.read().rights_of(token.trim()).is_some())
     }
+}
+
+fn page_file(kind: &'static str, text: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+    balde_console::page_headers(response.headers_mut(), kind);
+    response
 }
 
 fn answer(status: StatusCode, document: &Value) -> Response<Full<Bytes>> {

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which crates of the workspace each may depend on. Every crate must be listed.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("balde-core", &[]),
     ("balde-config", &["balde-core"]),
     ("balde", &["balde-core", "balde-config"]),
@@ -47,6 +47,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "balde-dict",
         ],
     ),
+    ("balde-console", &[]),
     (
         "balde-service",
         &[
@@ -55,6 +56,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "balde",
             "balde-net",
             "balde-policy",
+            "balde-console",
         ],
     ),
     (
@@ -65,6 +67,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "balde",
             "balde-net",
             "balde-dict",
+            "balde-console",
         ],
     ),
     (

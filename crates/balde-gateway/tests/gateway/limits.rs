@@ -150,7 +150,7 @@ async fn waiting_requests_are_served_in_order_and_end_with_their_callers() {
     let backend = Backend::start().await;
     // One caller may have half of the places.
     let more = POLICIES.replace("1/min burst 100", "5/s burst 1");
-    let more = format!("wait_max = '10 s'\n[limiting]\nwaiting_max = 6\n{more}");
+    let more = format!("wait_max = '10 s'\n[limiting]\nwaiters_max = 6\n{more}");
     let gateway = Running::start(&simple(backend.address, &more)).await;
     let ask = |number: usize, wait: &str| {
         let url = gateway.url(&format!("/status/200?n={number}"));

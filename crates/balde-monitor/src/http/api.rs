@@ -1,11 +1,14 @@
-//! The JSON API. Times are microseconds since 1970; tokens are integers.
+//! The JSON API, which `openapi.json` describes. Times are microseconds since 1970; tokens are integers.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -28,6 +31,9 @@ const INCIDENTS_MAX: usize = 100;
 /// The most points of one series, and the default.
 const POINTS_MAX: usize = 20_000;
 const POINTS_DEFAULT: usize = 10_000;
+
+/// The latest time: the largest integer that every reader of JSON knows exactly.
+const WHOLE_MAX: u64 = (1 << 53) - 1;
 
 const MINUTE_US: u64 = 60_000_000;
 const DAY_US: u64 = 24 * 60 * MINUTE_US;
@@ -107,7 +113,7 @@ pub(super) async fn not_found() -> ApiError {
     ApiError {
         status: StatusCode::NOT_FOUND,
         detail:
-            "no such path; there are /, /metrics, /healthz, /readyz and, under /api/v1/, states, \
+            "no such path; there are /, /metrics, /healthz, /readyz, /openapi.json and, under /api/v1/, states, \
                  history, alerts, incidents, refusals, status, me, stream, silences, acknowledgements and \
                  pagerduty"
                 .to_owned(),
@@ -140,18 +146,65 @@ impl States {
 pub(super) struct HistoryQuery {
     participant: String,
     policy: String,
+    #[serde(default, deserialize_with = "whole")]
     from_us: Option<u64>,
+    #[serde(default, deserialize_with = "whole")]
     until_us: Option<u64>,
     points: Option<usize>,
 }
 
-type QueryResult<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
+/// The document that describes this API.
+pub(super) async fn openapi() -> Response {
+    let kind = [("content-type", "application/json")];
+    (kind, include_str!("openapi.json")).into_response()
+}
 
-fn checked<T>(query: QueryResult<T>) -> Result<T, ApiError> {
+pub(super) type QueryResult<T> = Result<Query<T>, QueryRejection>;
+
+pub(super) fn checked<T>(query: QueryResult<T>) -> Result<T, ApiError> {
     match query {
         Ok(Query(query)) => Ok(query),
         Err(error) => Err(ApiError::bad(error.body_text())),
     }
+}
+
+/// The body of a request. One that is JSON, but not what was expected, is as wrong as one that is not.
+pub(super) fn checked_body<T>(body: Result<Json<T>, JsonRejection>) -> Result<T, ApiError> {
+    body.map(|Json(body)| body).map_err(|error| {
+        let status = match error.status() {
+            StatusCode::UNPROCESSABLE_ENTITY => StatusCode::BAD_REQUEST,
+            status => status,
+        };
+        ApiError::new(status, &error.body_text())
+    })
+}
+
+/// Reads a whole number, in a query or in JSON, where `1.0` is one, too.
+pub(super) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    struct Whole;
+
+    impl Visitor<'_> for Whole {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a whole number from 0 to {WHOLE_MAX}")
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
+            let unexpected = Unexpected::Unsigned(number);
+            let error = || E::invalid_value(unexpected, &self);
+            (number <= WHOLE_MAX).then_some(number).ok_or_else(error)
+        }
+
+        fn visit_f64<E: Error>(self, number: f64) -> Result<u64, E> {
+            match number.to_string().parse() {
+                Ok(number) => self.visit_u64(number),
+                Err(_) => Err(E::invalid_value(Unexpected::Float(number), &self)),
+            }
+        }
+    }
+
+    deserializer.deserialize_u64(Whole).map(Some)
 }
 
 /// One bucket over time, by default over the last day.
@@ -192,7 +245,9 @@ pub(super) struct AlertsQuery {
     participant: Option<String>,
     policy: Option<String>,
     severity: Option<String>,
+    #[serde(default, deserialize_with = "whole")]
     from_us: Option<u64>,
+    #[serde(default, deserialize_with = "whole")]
     before_us: Option<u64>,
     limit: Option<usize>,
 }

@@ -1,14 +1,15 @@
 //! What operators change through the API: acknowledgements and silences.
 
 use axum::Json;
-use axum::extract::{Extension, Path, Query, State};
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 
 use super::App;
 use super::access::{Caller, NAME_BYTES_MAX, Role};
-use super::api::{ApiError, severity};
+use super::api::{ApiError, QueryResult, checked, checked_body, severity, whole};
 use crate::alert::{self, Event, OpenAlert, Silence, Via};
 use crate::cycle::Stored;
 use crate::history::SilenceChange;
@@ -50,14 +51,17 @@ pub(super) struct NewSilence {
     policy: Option<String>,
     /// The worst severity that it covers.
     up_to: String,
+    #[serde(default, deserialize_with = "whole")]
     from_us: Option<u64>,
+    #[serde(default, deserialize_with = "whole")]
     until_us: Option<u64>,
+    #[serde(default, deserialize_with = "whole")]
     minutes: Option<u64>,
     /// Who silences.
     by: Option<String>,
 }
 
-type JsonResult<T> = Result<Json<T>, axum::extract::rejection::JsonRejection>;
+type JsonResult<T> = Result<Json<T>, JsonRejection>;
 
 /// Creates a silence.
 pub(super) async fn silence(
@@ -66,7 +70,7 @@ pub(super) async fn silence(
     body: JsonResult<NewSilence>,
 ) -> Result<Response, ApiError> {
     require(&caller, Role::Acknowledge)?;
-    let Json(new) = body.map_err(|error| ApiError::bad(error.body_text()))?;
+    let new = checked_body(body)?;
     let by = name_of(&caller, new.by.as_deref())?;
     let components = app.0.cycle.components();
     let now_us = components.time.now_us();
@@ -77,9 +81,9 @@ pub(super) async fn silence(
         _ => return Err(ApiError::bad("set either until_us or minutes")),
     };
     if until_us <= now_us {
-        return Err(ApiError::bad(
-            "the end of the silence is in the past; set until_us or minutes to a later time",
-        ));
+        let detail =
+            "the end of the silence is in the past; set until_us or minutes to a later time";
+        return Err(ApiError::new(StatusCode::CONFLICT, detail));
     }
     let is_narrow = new.participant.is_some()
         && new.policy.is_some()
@@ -132,7 +136,7 @@ pub(super) async fn acknowledge(
     body: JsonResult<NewAcknowledgement>,
 ) -> Result<Response, ApiError> {
     require(&caller, Role::Acknowledge)?;
-    let Json(new) = body.map_err(|error| ApiError::bad(error.body_text()))?;
+    let new = checked_body(body)?;
     let by = name_of(&caller, new.by.as_deref())?;
     let alert = app.open_alert(&new.episode).await?;
     let (silence, stored) = app.acknowledge(&alert, &by, None).await?;
@@ -150,10 +154,10 @@ pub(super) struct UndoQuery {
 pub(super) async fn unacknowledge(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    query: Result<Query<UndoQuery>, axum::extract::rejection::QueryRejection>,
+    query: QueryResult<UndoQuery>,
 ) -> Result<StatusCode, ApiError> {
     require(&caller, Role::Acknowledge)?;
-    let Query(query) = query.map_err(|error| ApiError::bad(error.body_text()))?;
+    let query = checked(query)?;
     let by = name_of(&caller, query.by.as_deref())?;
     let alert = app.open_alert(&query.episode).await?;
     if app.unacknowledge(&alert, &by, None).await? {
@@ -173,10 +177,12 @@ pub(super) struct EndQuery {
 pub(super) async fn end_silence(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-    Query(query): Query<EndQuery>,
+    id: Result<Path<String>, PathRejection>,
+    query: QueryResult<EndQuery>,
 ) -> Result<StatusCode, ApiError> {
     require(&caller, Role::Acknowledge)?;
+    let Path(id) = id.map_err(|error| ApiError::bad(error.body_text()))?;
+    let query = checked(query)?;
     let by = name_of(&caller, query.by.as_deref())?;
     let now_us = app.0.cycle.components().time.now_us();
     let silences = app.0.cycle.silences().await;
@@ -284,7 +290,8 @@ fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> 
     let known: Vec<&str> = known.collect();
     let hint = balde_config::nearest(name, &known);
     let hint = hint.map_or(String::new(), |hint| format!("; did you mean {hint}?"));
-    ApiError::bad(format!("no {what} {name} is monitored{hint}"))
+    let detail = format!("no {what} {name} is monitored{hint}");
+    ApiError::new(StatusCode::NOT_FOUND, &detail)
 }
 
 fn is_id(id: &str) -> bool {

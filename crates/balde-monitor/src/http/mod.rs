@@ -170,6 +170,7 @@ impl App {
         Router::new()
             .route("/", get(dashboard::page))
             .route("/dashboard/{*path}", get(dashboard::file))
+            .route("/openapi.json", get(api::openapi))
             .route("/metrics", get(metrics_page))
             .route("/healthz", get(healthz))
             .route("/readyz", get(readyz))

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 use ring::hmac;
@@ -118,8 +119,9 @@ struct Data {
 pub(super) async fn receive(
     State(app): State<App>,
     headers: HeaderMap,
-    body: Bytes,
+    body: Result<Bytes, BytesRejection>,
 ) -> Result<StatusCode, ApiError> {
+    let body = body.map_err(|error| ApiError::new(error.status(), &error.body_text()))?;
     let webhooks = &app.0.pager_duty;
     if webhooks.secrets.is_empty() {
         let detail = "no sink of this monitor has `webhook_secret_env`";

@@ -1,13 +1,9 @@
 //! Contrast, labels and roles by axe-core, and narrow screens.
 
-use serde_json::Value;
-
 use crate::PAGES;
+use crate::axe::serious_issues;
 use crate::driver::{Browser, Options};
 use crate::live::Live;
-
-/// axe-core 4, unmodified: <https://github.com/dequelabs/axe-core>, MPL-2.0.
-const AXE: &str = include_str!("axe.min.js");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_serious_issue_and_no_sideways_scrolling_in_every_theme_and_language() {
@@ -48,37 +44,4 @@ async fn no_serious_issue_and_no_sideways_scrolling_in_every_theme_and_language(
         }
     }
     assert!(found.is_empty(), "{found:#?}");
-}
-
-/// What axe-core finds on the page, of which nothing may be serious or critical.
-async fn serious_issues(browser: &Browser, case: &str) -> Vec<String> {
-    // The pages are one document, in which it stays.
-    if browser.evaluate("!window.axe").await == true {
-        browser.run(AXE, &[]).await;
-    }
-    let results = browser
-        .run("return axe.run({ resultTypes: ['violations'] });", &[])
-        .await;
-    assert!(
-        !results["passes"].as_array().unwrap().is_empty(),
-        "axe has run"
-    );
-    let mut serious = Vec::new();
-    for violation in results["violations"].as_array().unwrap() {
-        let impact = violation["impact"].as_str().unwrap_or_default();
-        let line = format!("{case} {impact}: {}", summary(violation));
-        println!("{line}");
-        if matches!(impact, "serious" | "critical") {
-            serious.push(line);
-        }
-    }
-    serious
-}
-
-fn summary(violation: &Value) -> String {
-    let node = &violation["nodes"][0];
-    format!(
-        "{} {} {}",
-        violation["id"], node["html"], node["failureSummary"]
-    )
 }

@@ -3,6 +3,7 @@
 
 mod accessibility;
 mod attacks;
+mod axe;
 mod driver;
 mod live;
 mod operators;

@@ -179,7 +179,7 @@ async fn the_page_has_a_content_policy_and_escapes_names() {
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
         ("/dashboard/dashboard.js", "text/javascript; charset=utf-8"),
-        ("/dashboard/dashboard.css", "text/css; charset=utf-8"),
+        ("/dashboard/console.css", "text/css; charset=utf-8"),
     ] {
         let url = format!("http://{}{path}", monitor.address);
         let answer = monitor.http.get(url).send().await.unwrap();
@@ -241,7 +241,6 @@ async fn silences_are_created_listed_and_ended() {
         (json!({"up_to": "CRITICAL"}), "until_us or minutes"),
         (json!({"up_to": "LOUD", "minutes": 1}), "NORMAL, WARNING"),
         (json!({"up_to": "WARNING", "minutes": 100_000}), "30 days"),
-        (json!({"up_to": "WARNING", "minutes": 0}), "in the past"),
         (
             json!({"up_to": "WARNING", "minutes": 1, "id": "a/b"}),
             "an id is",
@@ -405,22 +404,30 @@ async fn raw_requests_of_a_client_that_closes_its_half() {
 async fn silences_in_the_past_and_of_unknown_buckets_are_rejected() {
     let monitor = TestMonitor::new(Access::anyone()).await;
     monitor.cycle(36_000).await;
-    for (body, expected) in [
+    for (body, expected_status, expected) in [
         (
             json!({ "up_to": "CRITICAL", "from_us": 1, "until_us": 2 }),
+            409,
+            "in the past",
+        ),
+        (
+            json!({ "up_to": "CRITICAL", "minutes": 0 }),
+            409,
             "in the past",
         ),
         (
             json!({ "up_to": "CRITICAL", "minutes": 5, "policy": "ENTRIES_WRIT" }),
+            404,
             "did you mean ENTRIES_WRITE?",
         ),
         (
             json!({ "up_to": "CRITICAL", "minutes": 5, "participant": "12345679" }),
+            404,
             "did you mean 12345678?",
         ),
     ] {
         let (status, problem) = monitor.post(&body, None).await;
-        assert_eq!(status, 400, "{problem}");
+        assert_eq!(status, expected_status, "{problem}");
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains(expected), "{detail}");
     }
@@ -682,4 +689,38 @@ async fn event_streams_do_not_keep_health_checks_out() {
         let answer = asked.await.expect("an answer").unwrap();
         assert!(!answer.text().await.unwrap().is_empty());
     }
+}
+
+#[tokio::test]
+async fn the_published_description_is_served_and_has_every_route() {
+    let monitor = TestMonitor::new(Access::anyone()).await;
+    let published = include_str!("../../../../docs/monitor-openapi.json");
+    let published: Value = serde_json::from_str(published).unwrap();
+    assert_eq!(monitor.json("/openapi.json").await, published);
+    let source = include_str!("../../src/http/mod.rs");
+    let router = source.split("Router::new()").nth(1).unwrap();
+    let router = router.split(".fallback(").next().unwrap();
+    let mut routes = Vec::new();
+    for route in router.split(".route(").skip(1) {
+        let (path, handlers) = route.split_once(',').unwrap();
+        let path = match path.trim().trim_matches('"') {
+            "pager_duty::PATH" => "/api/v1/pagerduty",
+            "/" | "/dashboard/{*path}" => continue,
+            path => path,
+        };
+        for method in ["get", "post", "delete"] {
+            if handlers.contains(&format!("{method}(")) {
+                routes.push(format!("{method} {path}"));
+            }
+        }
+    }
+    let mut described = Vec::new();
+    for (path, operations) in published["paths"].as_object().unwrap() {
+        let methods = operations.as_object().unwrap().keys();
+        described.extend(methods.map(|method| format!("{method} {path}")));
+    }
+    routes.sort_unstable();
+    described.sort_unstable();
+    assert_eq!(described, routes);
+    assert!(routes.len() > 15, "{routes:?}");
 }

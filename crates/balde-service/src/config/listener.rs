@@ -13,7 +13,7 @@ use super::count;
 /// An address to listen on.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ListenerConfig {
-    /// The address.
+    /// The address and port to bind; port 0 is a free one.
     pub address: SocketAddr,
     /// The certificate chain and key for TLS, as PEM.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,

@@ -12,7 +12,7 @@ const KEYS_MAX_MAX: u64 = 1 << 30;
 /// The policies that decide on requests of proxies.
 #[derive(Clone, Debug)]
 pub struct PoliciesConfig {
-    /// The policies.
+    /// The policies of the section `[policies]` or of the file that `profile` names.
     pub profile: Profile,
     /// Where their buckets are kept.
     pub storage: StorageMode,
@@ -25,7 +25,7 @@ pub struct PoliciesConfig {
 /// The questions of proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyConfig {
-    /// Where it listens.
+    /// The address with TLS and the limits on connections.
     pub listener: ListenerConfig,
 }
 

@@ -9,7 +9,7 @@ use super::{count, size};
 /// JSON over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpConfig {
-    /// Where it listens.
+    /// The address with TLS and the limits on connections.
     pub listener: ListenerConfig,
     /// The longest body of a request, in bytes.
     pub body_bytes_max: usize,
@@ -18,7 +18,7 @@ pub struct HttpConfig {
 /// The Redis protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RespConfig {
-    /// Where it listens.
+    /// The address with TLS and the limits on connections.
     pub listener: ListenerConfig,
     /// The longest argument of a command, in bytes.
     pub argument_bytes_max: usize,

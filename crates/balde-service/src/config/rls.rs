@@ -11,7 +11,7 @@ const RULES_MAX: usize = 10_000;
 /// Envoy's rate limit service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RlsConfig {
-    /// Where it listens.
+    /// The address with TLS and the limits on connections.
     pub listener: ListenerConfig,
     /// The longest message, in bytes.
     pub message_bytes_max: usize,

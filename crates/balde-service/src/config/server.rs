@@ -49,6 +49,8 @@ pub struct StateConfig {
     pub address: SocketAddr,
     /// The bearer token that requests need.
     pub token: String,
+    /// Whether the page shows keys as they are. Otherwise it shows their hashes, as logs do.
+    pub has_plain_keys: bool,
 }
 
 impl fmt::Debug for StateConfig {
@@ -101,9 +103,11 @@ pub(super) fn state(
         let message = "missing key `token_env` in [state]: the variable that holds the token";
         diagnostics.at(section.span(), message);
     }
+    let plain_keys = section.boolean("plain_keys", diagnostics);
     section.finish(diagnostics);
     Some(StateConfig {
         address: address(text?, "127.0.0.1:8090", diagnostics)?,
         token: token?,
+        has_plain_keys: plain_keys.is_some_and(|plain_keys| plain_keys.value),
     })
 }

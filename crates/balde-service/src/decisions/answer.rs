@@ -43,7 +43,7 @@ impl Why {
 pub struct Verdict {
     /// Whether the tokens were given.
     pub is_allowed: bool,
-    /// Why.
+    /// The reason for giving or refusing them.
     pub why: Why,
     /// Whole tokens in the bucket afterwards; negative is debt.
     pub level: i64,
@@ -124,7 +124,7 @@ impl Verdict {
 /// What a limit of the file looks like now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitState {
-    /// Its name.
+    /// The name of its section in the file.
     pub name: String,
     /// Its numbers, as in the file.
     pub limit: String,

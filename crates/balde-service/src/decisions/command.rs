@@ -35,9 +35,9 @@ impl<'c> Bucket<'c> {
 /// Tokens of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tokens<'c> {
-    /// The bucket.
+    /// Where the tokens are taken from, charged or given back.
     pub bucket: Bucket<'c>,
-    /// How many.
+    /// How many tokens; 0 takes nothing.
     pub tokens: u64,
 }
 
@@ -100,23 +100,23 @@ pub enum Command<'c> {
     Reset(Bucket<'c>),
     /// Sets a bucket to a level; negative is debt.
     SetLevel {
-        /// The bucket.
+        /// The bucket whose level is set; its limit is one of the file.
         bucket: Bucket<'c>,
         /// The level, in tokens.
         level: i64,
     },
     /// Moves a key to a tier of its limit, or to none.
     MoveToTier {
-        /// The bucket.
+        /// The key and its limit, which is one of the file.
         bucket: Bucket<'c>,
-        /// The name of the tier.
+        /// The name of the tier; `None` takes the key out of its tier.
         tier: Option<&'c str>,
     },
     /// Refuses every check of a key, for a time or until it is unblocked.
     Block {
-        /// The bucket.
+        /// The key and its limit, which is one of the file.
         bucket: Bucket<'c>,
-        /// For how long.
+        /// How long the key is blocked; `None` until it is unblocked.
         time: Option<Duration>,
     },
     /// Ends a block.

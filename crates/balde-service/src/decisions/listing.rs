@@ -17,7 +17,7 @@ const SCANNED_MAX: u64 = 200_000;
 /// A bucket of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedBucket {
-    /// Its key.
+    /// The key as the caller gave it.
     pub key: Vec<u8>,
     /// Whole tokens; negative is debt.
     pub level: i64,

@@ -6,7 +6,7 @@
 //! | `run.rs` | what each command does to the limiters |
 //! | `holds.rs`, `blocked.rs`, `idempotency.rs` | open holds, blocked keys, answers to repeat |
 //! | `dynamic.rs` | limits that requests bring along |
-//! | `listing.rs` | the fullest and the emptiest buckets |
+//! | `listing.rs`, `top_keys.rs` | the fullest and the emptiest buckets; the keys that are asked for most |
 
 mod answer;
 mod blocked;
@@ -17,6 +17,7 @@ mod holds;
 mod idempotency;
 mod listing;
 mod run;
+mod top_keys;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use self::blocked::BlockedKeys;
 use self::dynamic::DynamicLimits;
 use self::holds::OpenHolds;
 use self::idempotency::PastAnswers;
+use self::top_keys::TopKeys;
 use crate::access::Rights;
 
 pub use answer::{Answer, LimitState, Verdict, Why};
@@ -41,6 +43,7 @@ pub use command::{Bucket, Command, IfExpired, LimitRef, Order, Tokens};
 pub(crate) use dynamic::DynamicOptions;
 pub use error::CommandError;
 pub use listing::ListedBucket;
+pub(crate) use top_keys::TopKey;
 
 /// The longest idempotency key, in bytes.
 pub(crate) const ID_BYTES_MAX: usize = balde::OP_ID_BYTES_MAX;
@@ -65,6 +68,8 @@ struct Inner {
     clock: Clock,
     /// Where buckets are that are not those of named limits.
     redis: Option<RedisStore>,
+    /// `None` if there is no page that shows them.
+    top_keys: Option<TopKeys>,
 }
 
 /// The limiters of the file.
@@ -91,12 +96,13 @@ impl NamedLimiters {
 
 /// The most of everything, and how long waits may be.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_field_names, reason = "each is the most of something")]
 pub(crate) struct DecisionLimits {
     pub(crate) in_flight_max: usize,
     pub(crate) holds_max: usize,
     pub(crate) blocked_max: usize,
     pub(crate) wait_max: Duration,
+    /// Whether the keys that are asked for most are counted.
+    pub(crate) has_top_keys: bool,
 }
 
 /// Who gives a command, and under which conditions.
@@ -131,6 +137,7 @@ impl Decisions {
             overloads: AtomicU64::new(0),
             wait_max_us: AtomicU64::new(micros(limits.wait_max)),
             redis,
+            top_keys: limits.has_top_keys.then(TopKeys::default),
         })))
     }
 
@@ -175,6 +182,17 @@ impl Decisions {
         let is_shared = named.limiters.iter().any(|limiter| !limiter.is_in_memory());
         let shared = is_shared.then(|| named.limiters.redis_store().ok().flatten());
         shared.flatten().or_else(|| self.0.redis.clone())
+    }
+
+    /// What the limits of the file look like now.
+    pub(crate) fn limits(&self) -> Vec<LimitState> {
+        run::limit_states(&self.named())
+    }
+
+    /// The keys that were asked for most in the last one to two minutes.
+    pub(crate) fn top_keys(&self, most: usize) -> Vec<TopKey> {
+        let top = self.0.top_keys.as_ref();
+        top.map_or_else(Vec::new, |top| top.list(most, self.now_us()))
     }
 
     /// Writes the metrics of holds and overload.

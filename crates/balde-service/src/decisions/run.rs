@@ -4,12 +4,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use balde::{
-    AcquireError, Decision, Hold, Limit, MultiDecision, OpId, RateLimiter, TOKEN_REQUESTS_MAX,
-    TokenRequest, Wait, check_all,
+    AcquireError, BadKey, Decision, Hold, KEY_BYTES_MAX, Limit, MultiDecision, OpId, RateLimiter,
+    TOKEN_REQUESTS_MAX, TokenRequest, Wait, check_all,
 };
 
 use super::answer::{Answer, LimitState, Verdict, Why};
 use super::command::{Bucket, Command, IfExpired, LimitRef, Tokens};
+use super::dynamic::DYNAMIC_NAME;
 use super::error::CommandError;
 use super::{Caller, Decisions, NamedLimiters, listing};
 
@@ -32,8 +33,16 @@ impl Decisions {
             return Err(CommandError::Overloaded);
         };
         match command {
-            Command::Check(tokens) => self.check(&named, tokens).await,
-            Command::CheckAll(tokens) => self.check_all(&named, tokens).await,
+            Command::Check(tokens) => {
+                let answer = self.check(&named, tokens).await;
+                self.count(&[tokens], &answer);
+                answer
+            }
+            Command::CheckAll(tokens) => {
+                let answer = self.check_all(&named, tokens).await;
+                self.count(tokens, &answer);
+                answer
+            }
             Command::Hold {
                 tokens,
                 ttl,
@@ -55,6 +64,26 @@ impl Decisions {
             | Command::Block { .. }
             | Command::Unblock(_)
             | Command::Wait { .. } => self.administer(&named, command).await,
+        }
+    }
+
+    /// Counts a decision for the keys that are asked for most.
+    fn count(&self, all: &[Tokens<'_>], answer: &Result<Answer, CommandError>) {
+        let (Some(top), Ok(answer)) = (&self.0.top_keys, answer) else {
+            return;
+        };
+        let verdicts = match answer {
+            Answer::One(verdict) => std::slice::from_ref(verdict),
+            Answer::All { verdicts, .. } => verdicts,
+            _ => return,
+        };
+        let now_us = self.now_us();
+        for (tokens, verdict) in all.iter().zip(verdicts) {
+            let limit = match tokens.bucket.limit {
+                LimitRef::Named(name) => name,
+                LimitRef::Given(_) => DYNAMIC_NAME,
+            };
+            top.count(limit, tokens.bucket.key, !verdict.is_allowed, now_us);
         }
     }
 
@@ -219,6 +248,13 @@ impl Decisions {
             }
             Command::Block { bucket, time } => {
                 let (_, name) = of_file(named, bucket)?;
+                match bucket.key.len() {
+                    0 => return Err(BadKey::Empty.into()),
+                    bytes if bytes > KEY_BYTES_MAX => {
+                        return Err(BadKey::TooLong { bytes }.into());
+                    }
+                    _ => {}
+                }
                 let blocked = (name, bucket.key);
                 self.0.blocked.block(blocked, time, self.now_us())?;
             }
@@ -311,7 +347,7 @@ fn of_file<'t>(
     }
 }
 
-fn limit_states(named: &NamedLimiters) -> Vec<LimitState> {
+pub(super) fn limit_states(named: &NamedLimiters) -> Vec<LimitState> {
     let state = |limiter: &RateLimiter| LimitState {
         name: limiter.name().to_owned(),
         limit: limiter.limit().to_string(),

@@ -29,6 +29,8 @@ use crate::metrics::ProtocolMetrics;
 /// The `OpenAPI` document of this interface, as JSON.
 pub const OPENAPI: &str = include_str!("openapi.json");
 
+pub(crate) use reply::limit_state;
+
 /// What all connections share.
 #[derive(Debug)]
 pub(crate) struct HttpServer {

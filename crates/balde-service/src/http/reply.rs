@@ -125,7 +125,8 @@ fn listed(bucket: &ListedBucket) -> Value {
     })
 }
 
-fn limit_state(limit: &LimitState) -> Value {
+/// The JSON of a limit.
+pub(crate) fn limit_state(limit: &LimitState) -> Value {
     json!({
         "name": limit.name,
         "limit": limit.limit,

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, Method, StatusCode, Uri};
 
-/// Who asks.
+/// The proxy that asks, which decides where the original request is described and how it is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asker {
     Nginx,

@@ -342,7 +342,7 @@ async fn the_published_description_is_the_one_that_is_served_and_names_every_res
     let published = include_str!("../../../../docs/service-openapi.json");
     assert_eq!(
         published, OPENAPI,
-        "docs/service-openapi.json is a copy of src/http/openapi.json"
+        "docs/service-openapi.json is a link to src/http/openapi.json"
     );
     let service = Running::start(LIMITS).await;
     let get = async |path: &str| {

@@ -4,7 +4,21 @@
 #[expect(dead_code, reason = "these tests need the server's URL only")]
 mod redis_server;
 
+#[path = "../support/certificates.rs"]
+mod certificates;
+
+#[path = "../support/proxy_process.rs"]
+mod proxy_process;
+
+#[path = "../../../balde-monitor/tests/browser/axe.rs"]
+mod axe;
+
+#[path = "../../../balde-monitor/tests/browser/driver.rs"]
+#[expect(dead_code, reason = "this page has no menus")]
+mod driver;
+
 mod config;
+mod console;
 mod differential;
 mod hostile;
 mod http_api;
@@ -17,3 +31,5 @@ mod resp_commands;
 mod rls;
 mod running;
 mod tls;
+
+use running::eventually;

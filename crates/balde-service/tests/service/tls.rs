@@ -2,29 +2,10 @@
 
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 
+use crate::certificates::{certificates, tls_keys};
 use crate::running::Running;
-
-/// An authority, a server's certificate and a client's, in a folder.
-fn certificates() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let mut params = CertificateParams::new(vec![]).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    write("ca.pem", &authority.pem());
-    for name in ["server", "client"] {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &authority).unwrap();
-        write(&format!("{name}.pem"), &certificate.pem());
-        write(&format!("{name}.key"), &key.serialize_pem());
-    }
-    folder
-}
 
 fn client(folder: &Path, port: u16, identity: bool) -> reqwest::Client {
     let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
@@ -43,30 +24,29 @@ fn client(folder: &Path, port: u16, identity: bool) -> reqwest::Client {
 #[tokio::test]
 async fn clients_need_a_certificate_where_the_file_says_so() {
     let folder = certificates();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let tls = format!(
-        "address = \"127.0.0.1:0\"\ncertificate = \"{}\"\nkey = \"{}\"\nclient_ca = \"{}\"\n",
-        path("server.pem"),
-        path("server.key"),
-        path("ca.pem")
+    let tls = format!("address = \"127.0.0.1:0\"\n{}", tls_keys(folder.path()));
+    let text = format!(
+        "[limits.users]\nlimit = \"10/day\"\n[http]\n{tls}[resp]\n{tls}[proxy]\n{tls}\
+         [identity]\ntrusted_proxies = [\"127.0.0.1\"]\n[[policies.policy]]\nname = \"searches\"\n\
+         match = [\"GET /search\"]\nscope = \"user\"\nlimit = \"1/day\"\n"
     );
-    let text = format!("[limits.users]\nlimit = \"10/day\"\n[http]\n{tls}[resp]\n{tls}");
     let service = Running::start_only(&text).await;
-    let port = service.address("http").port();
-    let url = format!("https://localhost:{port}/healthz");
-    let with = client(folder.path(), port, true)
-        .get(&url)
-        .send()
-        .await
-        .unwrap();
-    assert_eq!(with.status(), 200);
-    assert!(
-        client(folder.path(), port, false)
-            .get(&url)
-            .send()
-            .await
-            .is_err()
-    );
+    for (protocol, path, statuses) in [
+        ("http", "healthz", [200, 200]),
+        ("proxy", "ext-authz/search", [200, 429]),
+    ] {
+        let port = service.address(protocol).port();
+        let url = format!("https://localhost:{port}/{path}");
+        for status in statuses {
+            let with = client(folder.path(), port, true).get(&url).send().await;
+            assert_eq!(with.unwrap().status(), status, "{protocol}");
+        }
+        let without = client(folder.path(), port, false).get(&url).send().await;
+        assert!(without.is_err(), "{protocol}");
+        let plain = url.replace("https://", "http://");
+        let plain = client(folder.path(), port, true).get(&plain).send().await;
+        assert!(plain.is_err(), "{protocol}");
+    }
     // Without TLS nothing is understood.
     let mut resp = service.resp().await;
     resp.0.write_all(b"PING\r\n").await.unwrap();

@@ -19,6 +19,12 @@ pub fn key_hash(salt: &[u8], key: &[u8]) -> String {
     KeyHasher::salted(salt).hash(key).to_string()
 }
 
+/// The hash under which the logs and spans of this process show `key`. Without `RL_LOG_SALT`, every process
+/// has a random salt of its own.
+pub fn process_key_hash(key: &[u8]) -> String {
+    KeyHasher::of_process().hash(key).to_string()
+}
+
 /// SHA-256 with the salt as prefix, so that the salt itself is not kept.
 #[derive(Clone)]
 pub(crate) struct KeyHasher(Sha256);

@@ -56,7 +56,7 @@ use crate::decision::{Decision, Reason};
 
 pub use denials::Denials;
 pub(crate) use key_hash::KeyHasher;
-pub use key_hash::key_hash;
+pub use key_hash::{key_hash, process_key_hash};
 pub use log_format::LogFormat;
 #[cfg(feature = "logs")]
 pub use log_writer::LogWriter;

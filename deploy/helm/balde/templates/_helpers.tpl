@@ -155,9 +155,43 @@ spec:
   type: {{ .values.service.type }}
   selector: {{- include "balde.selector" . | nindent 4 }}
   ports:
-    - name: http
-      port: {{ .values.service.port }}
-      targetPort: http
+    {{- range $name, $port := .values.service.ports | default (dict "http" .values.service.port) }}
+    - name: {{ $name }}
+      port: {{ $port }}
+      targetPort: {{ $name }}
+    {{- end }}
+{{- end -}}
+
+{{/* The state endpoint has a service of its own, so that a load balancer in front of the other ports does not
+publish it. */}}
+{{- define "balde.state-service" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ include "balde.name" . }}-state
+  labels:
+    {{- include "balde.labels" . | nindent 4 }}
+    balde/metrics: "true"
+spec:
+  selector: {{- include "balde.selector" . | nindent 4 }}
+  ports:
+    - name: state
+      port: 8090
+      targetPort: state
+{{- end -}}
+
+{{/* /readyz: Redis, upstreams, and whether it is shutting down; asked twice within drain_delay. */}}
+{{- define "balde.state-probes" -}}
+readinessProbe:
+  httpGet: {path: /readyz, port: state}
+  periodSeconds: 2
+  timeoutSeconds: 2
+  failureThreshold: 1
+livenessProbe:
+  httpGet: {path: /healthz, port: state}
+  periodSeconds: 20
+  timeoutSeconds: 5
+  failureThreshold: 3
 {{- end -}}
 
 {{- define "balde.pdb" -}}
@@ -172,5 +206,33 @@ spec:
   minAvailable: {{ .values.podDisruptionBudget.minAvailable }}
   selector:
     matchLabels: {{- include "balde.selector" . | nindent 6 }}
+{{- end }}
+{{- end -}}
+
+{{- define "balde.autoscaler" -}}
+{{- $part := . }}
+{{- with .values.autoscaling }}
+{{- if .enabled }}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ include "balde.name" $part }}
+  labels: {{- include "balde.labels" $part | nindent 4 }}
+spec:
+  scaleTargetRef:
+    apiVersion: apps/v1
+    kind: Deployment
+    name: {{ include "balde.name" $part }}
+  minReplicas: {{ .minReplicas }}
+  maxReplicas: {{ .maxReplicas }}
+  metrics:
+    - type: Resource
+      resource:
+        name: cpu
+        target:
+          type: Utilization
+          averageUtilization: {{ .targetCPUUtilizationPercentage }}
+{{- end }}
 {{- end }}
 {{- end -}}

@@ -33,3 +33,11 @@ export const setText = (element, text) => {
 export const setAttribute = (element, name, value) => {
   if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 };
+
+/** A table whose rows are stacked on a narrow screen. The first column names the row; a cell is a text, or has a `text` and a `class`. */
+export const table = (columns, rows) =>
+  el("table", { class: "stacked", role: "table" },
+    el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, columns.map((name, index) => el("th", { scope: "col", role: "columnheader", class: rows[0]?.[index]?.class, text: name })))),
+    el("tbody", { role: "rowgroup" }, rows.map((cells) => el("tr", { role: "row" }, cells.map((cell, index) => (index === 0
+      ? el("th", { scope: "row", role: "rowheader", text: cell })
+      : el("td", { role: "cell", "data-label": columns[index], class: cell?.class, text: cell?.text ?? cell })))))));
