@@ -22,7 +22,7 @@ from collections import Counter, defaultdict
 
 BINARY, MINUTES, REPORT = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 SECONDS = MINUTES * 60
-FAULT_EVERY = 60
+FAULT_EVERY = float(os.environ.get("BALDE_SOAK_FAULT_EVERY", "60"))
 # After the last step of a fault: connections are opened again, breakers close, the standby monitor leads.
 RECOVERY = 10
 REQUEST_TIMEOUT = 10
