@@ -620,14 +620,14 @@ async def inject_faults():
 
 async def raise_alerts():
     """Empties a bucket of the second participant now and then, so that alerts are raised and end."""
-    while now() < SECONDS - 60:
-        await asyncio.sleep(45)
+    # The last one is over before the end.
+    for due in range(45, max(46, int(SECONDS) - 300), 285):
+        await asyncio.sleep(max(0, due - now()))
         body = {"policy": "CLAIMS_WRITE", "participant": OTHER_PARTICIPANT, "level": 0}
         try:
             await http("simulator", "PUT", "/sim/buckets", json.dumps(body), ["content-type: application/json"])
         except (OSError, EOFError):
             continue
-        await asyncio.sleep(240)
 
 
 async def count_refusals():
@@ -650,7 +650,7 @@ async def receive(reader, writer):
             event = json.loads(await reader.readexactly(length))
             received[event.get("key")] += 1
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-    except (OSError, EOFError, asyncio.IncompleteReadError):
+    except (OSError, EOFError, asyncio.IncompleteReadError, asyncio.CancelledError):
         pass
     finally:
         writer.close()
@@ -707,8 +707,9 @@ def query(text):
 
 
 class Verdict:
-    def __init__(self):
-        self.rows = []
+    def __init__(self, span):
+        # The time that is judged, in seconds: all of it, or what has passed in an interim report.
+        self.rows, self.span = [], span
 
     def judge(self, name, good, figures):
         self.rows.append((name, {True: "yes", False: "NO", None: "not judged"}[good], figures))
@@ -720,7 +721,7 @@ class Verdict:
 def judge_memory(verdict):
     for name in ("gateway-b", "service-b", "monitor-b"):
         rows = samples[name]
-        quarter = lambda first, last: [row for row in rows if SECONDS * first <= row[0] < SECONDS * last]
+        quarter = lambda first, last: [row for row in rows if verdict.span * first <= row[0] < verdict.span * last]
         second, last = quarter(0.25, 0.5), quarter(0.75, 1.01)
         for column, what, unit in ((2, "heap", "kB"), (4, "file descriptors", ""), (5, "threads", "")):
             before = statistics.median(row[column] for row in second)
@@ -728,7 +729,7 @@ def judge_memory(verdict):
             growth = after / before - 1
             # Connections differ from moment to moment.
             good = growth < HEAP_GROWTH_MAX or (column != 2 and after - before <= 5)
-            if MINUTES < HEAP_JUDGED_FROM_MINUTES and column == 2:
+            if verdict.span < HEAP_JUDGED_FROM_MINUTES * 60 and column != 5:
                 good = None
             verdict.judge(f"{what} of {name}", good, f"{before:,.0f} → {after:,.0f} {unit} ({growth * 100:+.1f} %)")
 
@@ -740,7 +741,7 @@ def judge_latency(verdict):
             if name == stream and result == "ok" and not excused(target, due, done):
                 minutes[int(due // 60)].append(done - due)
         p95 = {minute: percentile(took, 0.95) for minute, took in minutes.items()}
-        quarter = lambda first, last: [value for minute, value in p95.items() if MINUTES * first <= minute < MINUTES * last]
+        quarter = lambda first, last: [value for minute, value in p95.items() if verdict.span * first <= minute * 60 < verdict.span * last]
         # The median of the minutes: one of them may be that in which the machine did something else.
         second, last = (statistics.median(quarter(*which) or p95.values()) for which in ((0.25, 0.5), (0.75, 1.01)))
         good = last <= second * P95_FACTOR_MAX + P95_SLACK_S
@@ -762,7 +763,7 @@ async def judge_ledgers(verdict):
     status, answer = await json_call("http-b", "/v1/peek", {"limit": "ledger", "key": "everyone"})
     spent = LEDGER_CAPACITY - answer["level"]
     unknown = ledger["unknown"] + ledger["asked"] - ledger["answered"]
-    refilled = SECONDS / 3600 + 1
+    refilled = verdict.span / 3600 + 1
     good = status == 200 and ledger["granted"] <= spent + refilled and spent <= ledger["granted"] + unknown
     verdict.judge("a bucket in Redis has lost what was granted", good, f"{ledger['granted']:,} granted, {spent:,} taken, {unknown} without a known end")
     most = HOT_BURST + HOT_RATE * (now() + 1)
@@ -777,7 +778,7 @@ def judge_history(verdict, wall_start):
     for participant in (PARTICIPANT, OTHER_PARTICIPANT):
         taken = [int(row[0]) / 1e6 for row in query(f"select distinct taken_us from sample join bucket on bucket.id = bucket_id where participant = '{participant}' order by 1")]
         first = (int(wall_start) // 60 + 2) * 60
-        minutes = range(first, int(wall_start + SECONDS) - 60, 60)
+        minutes = range(first, int(wall_start + verdict.span) - 60, 60)
         missing = [minute for minute in minutes if not any(minute - 1 <= at < minute + 59 for at in taken)]
         unexplained = [minute for minute in missing if not excused("polls", minute - wall_start - 30, minute - wall_start + 59)]
         verdict.judge(f"history of {participant} has no gap outside of faults", not unexplained, f"{len(minutes) - len(missing)} of {len(minutes)} minutes have a poll, {len(unexplained)} gaps are not explained by a fault")
@@ -814,6 +815,36 @@ def report(verdict, started, cpu):
     return "\n".join(lines) + "\n"
 
 
+async def judge(span, wall_start, cpu):
+    verdict = Verdict(span)
+    unexpected.clear()
+    judge_requests(verdict)
+    await judge_ledgers(verdict)
+    judge_history(verdict, wall_start)
+    judge_latency(verdict)
+    judge_memory(verdict)
+    text = report(verdict, wall_start, cpu)
+    os.makedirs(os.path.dirname(os.path.abspath(REPORT)), exist_ok=True)
+    with open(REPORT, "w") as file:
+        file.write(text)
+    print(text, flush=True)
+    return verdict
+
+
+async def interim_reports(wall_start, cpu_of):
+    """Writes a report of what has passed when SIGUSR1 is received."""
+    asked = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, asked.set)
+    while True:
+        await asked.wait()
+        asked.clear()
+        say("an interim report")
+        try:
+            await judge(now(), wall_start, cpu_of())
+        except Exception as error:  # The run goes on whatever becomes of the report.
+            say(f"no interim report: {error!r}")
+
+
 async def main():
     global began
     server = await asyncio.start_server(receive, "127.0.0.1", port["receiver"])
@@ -831,25 +862,18 @@ async def main():
     for part in parts.values():
         part.started = 0
     before = {name: cpu_s(part.child.pid) for name, part in parts.items()}
+    cpu_of = lambda: {name: part.cpu_before + cpu_s(part.child.pid) - before[name] for name, part in parts.items()}
+    interim = asyncio.create_task(interim_reports(wall_start, cpu_of))
     jobs = [arrivals(*stream) for stream in STREAMS] + [bursts(), inject_faults(), raise_alerts(), observe()]
     await asyncio.gather(*jobs)
     while pending:
         await asyncio.sleep(0.2)
     # Holds of a killed service expire, and alerts that are being retried arrive.
     await asyncio.sleep(40)
-    cpu = {name: part.cpu_before + cpu_s(part.child.pid) - before[name] for name, part in parts.items()}
+    interim.cancel()
+    cpu = cpu_of()
     await count_refusals()
-    verdict = Verdict()
-    judge_requests(verdict)
-    await judge_ledgers(verdict)
-    judge_history(verdict, wall_start)
-    judge_latency(verdict)
-    judge_memory(verdict)
-    text = report(verdict, wall_start, cpu)
-    os.makedirs(os.path.dirname(os.path.abspath(REPORT)), exist_ok=True)
-    with open(REPORT, "w") as file:
-        file.write(text)
-    print(text)
+    verdict = await judge(SECONDS, wall_start, cpu)
     say(f"the parts used {sum(cpu.values()) / SECONDS:.1%} of one core; the report is in {REPORT}")
     server.close()
     return verdict.passed()

@@ -284,7 +284,7 @@ impl State {
         let names = self.data.buckets.keys().chain(self.lost.keys());
         let is_it = |name: &&Vec<u8>| {
             let name = String::from_utf8_lossy(name);
-            name.contains(limiter) && name.ends_with(key)
+            name.contains(&format!("{limiter}:{{")) && name.ends_with(&format!("{key}}}"))
         };
         names.into_iter().find(is_it).cloned()
     }
@@ -470,7 +470,7 @@ fn whole(number: f64) -> u64 {
 /// Parses a command, and returns its words and its length.
 fn parse(buffer: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
     let mut at = 0;
-    let mut line = |at: &mut usize| -> Option<usize> {
+    let line = |at: &mut usize| -> Option<usize> {
         let end = buffer[*at..].windows(2).position(|two| two == b"\r\n")?;
         let text = std::str::from_utf8(&buffer[*at + 1..*at + end]).expect("a number");
         *at += end + 2;
