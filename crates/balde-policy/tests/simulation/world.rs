@@ -17,15 +17,16 @@ use crate::store::{Store, Weather};
 
 const TIMEOUT: Duration = Duration::from_millis(50);
 /// How long clients arrive, how long faults may begin, and how long all is calm at the end.
-const CLIENTS_FOR: Duration = Duration::from_secs(4);
-const FAULTS_FOR: Duration = Duration::from_secs(3);
-const CALM_FOR: Duration = Duration::from_secs(12);
+const CLIENTS_FOR: Duration = Duration::from_millis(2_500);
+const FAULTS_FOR: Duration = Duration::from_secs(2);
+const CALM_FOR: Duration = Duration::from_secs(10);
+const CALM_TICK: Duration = Duration::from_millis(250);
 const HOLD_TTL: Duration = Duration::from_secs(2);
 const HELD: u64 = 5;
 
 /// Limits of the same name that nodes have at different times.
-const PLAIN: [&str; 2] = ["50/s burst 40", "20/s burst 80"];
-const LEASED: &str = "100/s burst 100";
+const PLAIN: [&str; 2] = ["10/s burst 8", "4/s burst 16"];
+const LEASED: &str = "20/s burst 20";
 /// They hardly refill, so that every token can be accounted for.
 const SLOW: &str = "1/h burst 4000";
 const PROFILE: &str = r#"
@@ -218,8 +219,8 @@ impl World {
         let mut calm = Instant::now();
         let end = calm + CALM_FOR;
         while calm < end {
-            calm += Duration::from_millis(20);
-            self.advance_clocks(Duration::from_millis(20));
+            calm += CALM_TICK;
+            self.advance_clocks(CALM_TICK);
             sleep_until(calm).await;
         }
         for node in &mut self.nodes {
@@ -248,12 +249,12 @@ impl World {
         // A Poisson process, and bursts.
         let mut at_us = 0;
         while at_us < end_ms * 1_000 {
-            at_us += self.exponential_us(12_000);
+            at_us += self.exponential_us(20_000);
             plan.push((Duration::from_micros(at_us), Event::Arrivals(1)));
         }
-        for _ in 0..self.random.u32(3..8) {
+        for _ in 0..self.random.u32(2..5) {
             let at = Duration::from_millis(self.random.u64(..end_ms));
-            plan.push((at, Event::Arrivals(self.random.usize(10..40))));
+            plan.push((at, Event::Arrivals(self.random.usize(8..25))));
         }
         for tick in 0..end_ms / 20 {
             plan.push((Duration::from_millis(tick * 20), Event::Tick));
@@ -266,7 +267,7 @@ impl World {
         let faults_ms = u64::try_from(FAULTS_FOR.as_millis()).expect("short");
         for _ in 0..self.random.u32(2..6) {
             let at_ms = self.random.u64(200..faults_ms);
-            let for_ms = self.random.u64(20..800);
+            let for_ms = self.random.u64(20..600);
             let at = Duration::from_millis(at_ms);
             let until = Duration::from_millis(at_ms + for_ms);
             match self.random.u32(..9) {
@@ -503,14 +504,16 @@ fn check_laws(
     );
     // No more than one bucket allows, and what a failover forgot.
     let limits: &[&str] = if name == "plain" { &PLAIN } else { &[LEASED] };
-    let limits = limits
-        .iter()
-        .map(|text| text.parse::<Limit>().expect("a limit"));
-    let most = limits.map(|limit| {
-        let refilled = limit.refill_units() * store.elapsed_us() / limit.token_units();
-        limit.capacity() + refilled
-    });
-    let most = most.max().expect("a limit");
+    let (mut capacity, mut refilled) = (0, 0);
+    for text in limits {
+        // While nodes disagree, the bucket goes back and forth: it never has more than the larger capacity, and
+        // never refills faster than the faster limit.
+        let limit: Limit = text.parse().expect("a limit");
+        capacity = limit.capacity().max(capacity);
+        let since = limit.refill_units() * store.elapsed_us() / limit.token_units();
+        refilled = since.max(refilled);
+    }
+    let most = capacity + refilled;
     assert!(
         granted <= most + lost.taken,
         "{name} {key}: {granted} of {most}, forgotten {lost:?}"
@@ -567,7 +570,11 @@ async fn admit(engine: Engine, mut random: Rng, ledger: SharedLedger, has_faults
     let ticket = match engine.admit(&request).await {
         Ok(ticket) => ticket,
         Err(AdmitError::Refused(_)) => return,
-        Err(error) => panic!("{error}"),
+        // The store does not answer, and the policy is to deny.
+        Err(error) => {
+            assert!(has_faults, "{error}");
+            return;
+        }
     };
     sleep(Duration::from_micros(random.u64(..200_000))).await;
     let (outcome, price) = match random.u32(..3) {
