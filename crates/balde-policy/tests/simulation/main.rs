@@ -12,6 +12,7 @@
 #[path = "../../../balde/tests/support/redis_oracle.rs"]
 #[expect(dead_code, reason = "other tests plant buckets")]
 mod redis_oracle;
+mod scale;
 mod store;
 mod world;
 
