@@ -29,11 +29,11 @@ cargo cyclonedx --quiet --manifest-path crates/balde-cli/Cargo.toml --features p
   --spec-version 1.5 --override-filename balde.cdx
 mv crates/balde-cli/balde.cdx.json "$out/"
 find crates -name balde.cdx.json -delete
-# A random serial number and the time would make every build another one.
-python3 - "$out/balde.cdx.json" "${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}" <<'PY'
+# A random serial number, the time and this folder would make every build another one.
+python3 - "$out/balde.cdx.json" "${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}" "$PWD" <<'PY'
 import datetime, json, sys
-path, epoch = sys.argv[1], int(sys.argv[2])
-bom = json.load(open(path))
+path, epoch, root = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+bom = json.loads(open(path).read().replace(f"file://{root}/", "file:///"))
 bom.pop("serialNumber", None)
 bom["metadata"]["timestamp"] = datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc).isoformat()
 json.dump(bom, open(path, "w"), indent=1, sort_keys=True)

@@ -53,7 +53,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let leased = leased.build()?;
     runtime.block_on(redis.check("warm"));
 
-    println!("| Store | Keys | Arrivals | Checks/min | p50 µs | p95 µs | p99 µs | p99.9 µs | Allowed | Fallbacks |");
+    println!(
+        "| Store | Keys | Arrivals | Checks/min | p50 µs | p95 µs | p99 µs | p99.9 µs | Allowed | Fallbacks |"
+    );
     println!("|--|--|--|--|--|--|--|--|--|--|");
     for (name, limiter, rate) in [
         ("memory", &memory, RATE_MEMORY),
@@ -75,7 +77,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!();
     println!("| Store | Callers | Checks/min at most |");
     println!("|--|--|--|");
-    println!("| memory | 1 thread | {} |", grouped(most_in_memory(&memory, span)));
+    println!(
+        "| memory | 1 thread | {} |",
+        grouped(most_in_memory(&memory, span))
+    );
     let most = most_in_redis(&runtime, &redis, span);
     println!("| Redis | 64 tasks | {} |", grouped(most));
     Ok(())
@@ -117,7 +122,13 @@ fn key(random: &mut Rng, spread: Spread) -> String {
 }
 
 /// Sends the checks, and returns the rest of the table's row.
-fn run(runtime: &Runtime, limiter: &RateLimiter, due: &[Duration], spread: Spread, is_memory: bool) -> String {
+fn run(
+    runtime: &Runtime,
+    limiter: &RateLimiter,
+    due: &[Duration],
+    spread: Spread,
+    is_memory: bool,
+) -> String {
     let mut random = Rng::with_seed(2);
     let (sender, receiver) = mpsc::channel();
     let begun = Instant::now() + Duration::from_millis(20);
