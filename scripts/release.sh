@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds release archives and their SHA-256 sums into FOLDER (default: target/release-archives):
-# x86-64 and, where the cross toolchain is installed, arm64. Each has the binary with Pulsar and
+# Builds release archives, a bill of materials (CycloneDX) and their SHA-256 sums into FOLDER (default:
+# target/release-archives): x86-64 and, where the cross toolchain is installed, arm64. Each archive has the binary with Pulsar and
 # Temporal compiled in, the licences, systemd units, Prometheus rules, Grafana dashboards and the
 # reference configuration files. The binary for this machine's architecture is built by
 # scripts/build-dist.sh, with a profile that is recorded first; see there for what that needs.
@@ -62,4 +62,7 @@ for triple in x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu; do
   archives+=("$folder.tar.gz")
 done
 [ ${#archives[@]} -gt 0 ] || { say "nothing could be built" >&2; exit 1; }
-(cd "$out" && sha256sum "${archives[@]}" >SHA256SUMS && cat SHA256SUMS)
+say "bill of materials"
+scripts/supply-chain.sh --sbom-only "$out"
+mv "$out/balde.cdx.json" "$out/balde-$version.cdx.json"
+(cd "$out" && sha256sum "${archives[@]}" "balde-$version.cdx.json" >SHA256SUMS && cat SHA256SUMS)

@@ -9,7 +9,7 @@ use fuzz_bodies::body;
 
 const ROUNDS: usize = 3_000;
 
-const TARGETS: [&str; 4] = ["identity", "keys", "fields", "options"];
+const TARGETS: [&str; 5] = ["identity", "keys", "fields", "options", "replies"];
 
 /// Fragments that random bytes would hardly ever contain.
 const WORDS: [&str; 48] = [

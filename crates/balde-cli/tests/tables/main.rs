@@ -5,4 +5,5 @@ mod defaults;
 mod metrics;
 mod names;
 mod pages;
+mod promises;
 mod registry;

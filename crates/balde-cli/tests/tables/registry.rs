@@ -325,6 +325,18 @@ const HELD: &[(&str, &str, &str, &str)] = &[
         "tests_that_the_page_on_security_names_exist",
     ),
     (
+        "docs/conformance.md",
+        "Id | Requirement | Shown by",
+        "crates/balde-cli/tests/tables/promises.rs",
+        "every_requirement_has_a_test_or_a_decision",
+    ),
+    (
+        "docs/guarantees.md",
+        "Promise | What is lost when it cannot hold | Shown by",
+        "crates/balde-cli/tests/tables/promises.rs",
+        "every_guarantee_names_a_test_that_exists",
+    ),
+    (
         "docs/service.md",
         "Request |",
         "crates/balde-service/tests/service/pages.rs",
@@ -385,6 +397,9 @@ const PROSE: &[(&str, &str)] = &[
         "Case | Log | Webhook, incident, Slack, PagerDuty, Pulsar",
     ),
     ("docs/guarantees.md", "Attack | Bound"),
+    ("docs/guarantees.md", "What | How it is judged"),
+    ("docs/guarantees.md", "Crate | Lines"),
+    ("docs/guarantees.md", "Planted bug | Caught by"),
     ("docs/http.md", "Kind | Key"),
     (
         "docs/http.md",

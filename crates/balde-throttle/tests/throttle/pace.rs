@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use balde::{Clock, ManualClock, Share};
-use balde_throttle::{Degradation, Outcome, Pace, Throttler};
+use balde_throttle::{Circuit, Degradation, Outcome, Pace, Throttler};
 
 fn is_a_tenth(pace: Pace) -> bool {
     pace.burst() == (pace.rate().tokens() / 10).max(1)
@@ -110,6 +110,100 @@ fn a_random_walk_of_errors_and_successes_keeps_the_burst_a_tenth_and_mints_nothi
         }
         assert!(rate == 1 || changes > 20, "seed {seed}: {changes} changes");
     }
+}
+
+#[test]
+fn after_set_rate_the_burst_is_a_tenth_of_the_new_rate_at_both_levels() {
+    let clock = ManualClock::at_us(1_000_000);
+    let throttler = Throttler::builder()
+        .rate(2_000)
+        .partition_rate(1_000)
+        .degradation(Degradation::strict())
+        .clock(Clock::manual(&clock))
+        .build()
+        .unwrap();
+    let store = throttler.partition("store").unwrap();
+    for (rate, expected) in [
+        (500, "500/s burst 50"),
+        (9, "9/s burst 1"),
+        (20_000, "20000/s burst 2000"),
+    ] {
+        throttler.set_rate(rate).unwrap();
+        assert_eq!(throttler.pace().to_string(), expected);
+        // A partition's burst is a tenth of its own rate, whatever the global one is.
+        assert!(is_a_tenth(store.pace()), "{}", store.pace());
+        store.report(Outcome::Error);
+        assert!(is_a_tenth(store.pace()), "{}", store.pace());
+        assert_eq!(throttler.pace().to_string(), expected);
+    }
+    assert_eq!(store.pace().to_string(), "729/s burst 72");
+
+    // The burst is what can be taken at once, and not only what is displayed: 72 of the partition, and of
+    // the global rate no more than the bucket had when it was small.
+    clock.advance(Duration::from_secs(60));
+    assert!(store.try_acquire(72).is_ok());
+    assert!(store.try_acquire(1).is_err());
+    throttler.set_rate(100).unwrap();
+    assert_eq!(throttler.pace().to_string(), "100/s burst 10");
+    clock.advance(Duration::from_secs(60));
+    assert!(store.try_acquire(10).is_ok());
+    assert!(store.try_acquire(1).is_err());
+}
+
+#[test]
+fn the_burst_is_a_tenth_when_a_circuit_opens_half_opens_and_closes() {
+    let clock = ManualClock::at_us(1_000_000);
+    let throttler = Throttler::builder()
+        .rate(100_000)
+        .partition_rate(2_000)
+        .degradation(
+            Degradation::strict()
+                .recovery(Duration::from_secs(1))
+                .reset(Duration::from_secs(5)),
+        )
+        .clock(Clock::manual(&clock))
+        .build()
+        .unwrap();
+    let store = throttler.partition("store").unwrap();
+    let mut seen = Vec::new();
+    let mut note = |circuit: Circuit| {
+        if seen.last() != Some(&circuit) {
+            seen.push(circuit);
+        }
+    };
+    for _ in 0..1_000 {
+        let stats = store.stats();
+        assert!(is_a_tenth(stats.pace()), "{stats:?}");
+        note(stats.circuit());
+        if stats.circuit() == Circuit::Open {
+            break;
+        }
+        store.report(Outcome::Error);
+    }
+    assert_eq!(store.pace().to_string(), "200/s burst 20", "at the floor");
+    assert!(store.try_acquire(1).is_err());
+    for _ in 0..10_000 {
+        clock.advance(Duration::from_millis(50));
+        if store.try_acquire(1).is_ok() {
+            store.report(Outcome::Success);
+        }
+        let stats = store.stats();
+        assert!(is_a_tenth(stats.pace()), "{stats:?}");
+        note(stats.circuit());
+        if !stats.is_degraded() {
+            break;
+        }
+    }
+    assert_eq!(
+        seen,
+        [
+            Circuit::Closed,
+            Circuit::Open,
+            Circuit::HalfOpen,
+            Circuit::Closed
+        ]
+    );
+    assert_eq!(store.pace().to_string(), "2000/s burst 200");
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use balde::http::headers::read;
 use balde::http::{ForwardedHeader, HeaderOptions, Identity, PeerAddr, Problem};
-use balde::{KEY_BYTES_MAX, Options, RateLimiter, Reason};
+use balde::store::redis::script::{self, LimitBlob, Step};
+use balde::{KEY_BYTES_MAX, Limit, Options, RateLimiter, Reason};
+use balde_core::Command;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 
 /// The maximum number of limits that are read from structured fields.
@@ -22,7 +24,42 @@ pub(crate) fn body(target: &str) -> fn(&[u8]) {
         "keys" => keys,
         "fields" => fields,
         "options" => options,
+        "replies" => replies,
         _ => panic!("there is no target {target}"),
+    }
+}
+
+/// What a Redis server answers, and what somebody else may have stored under a key: an error, or numbers that are
+/// possible under the limit.
+fn replies(data: &[u8]) {
+    let limits = ["10/s burst 20", "5/min window", "7/min burst 30 stepwise"];
+    let limits = limits.map(|text| text.parse::<Limit>().expect("a limit"));
+    let step = |limit: &Limit, command| Step::new(*limit, LimitBlob::new(limit), command);
+    let (count, reply) = data.split_first().map_or((0, data), |(first, rest)| (*first, rest));
+    for limit in &limits {
+        for command in [
+            Command::Peek,
+            Command::Take { n: 1 },
+            Command::TakeUpTo { n: 7 },
+            Command::Charge { n: 3 },
+        ] {
+            let steps = vec![step(limit, command); usize::from(count % 4)];
+            if let Ok(reply) = script::decode(&steps, reply) {
+                assert_eq!(reply.decisions.len(), steps.len());
+                for decision in reply.decisions {
+                    assert!(decision.remaining() <= limit.capacity());
+                    let _wait = decision.wait();
+                }
+            }
+        }
+    }
+    if let Ok(stored) = script::decode_stored(data) {
+        let _limit = stored.limit.limit();
+    }
+    if let Some((limit, state, held)) = script::decode_bucket(data, 1_800_000_000_000_000) {
+        let decision = limit.apply(state, Command::Peek, 1_800_000_000_000_000);
+        assert!(decision.remaining() <= limit.capacity());
+        let _any = held;
     }
 }
 

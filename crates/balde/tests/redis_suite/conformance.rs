@@ -351,3 +351,42 @@ async fn whatever_is_asked_the_answers_are_the_cores() {
     })
     .await;
 }
+
+/// Under a clock that stands still, every token is granted once, so what remains counts down: each number
+/// appears once among all tasks, and in the answers of one task it only falls.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn remaining_of_concurrent_checks_counts_down_once_each() {
+    const CAPACITY: u64 = 1_200;
+    on_both_stores(async |backend| {
+        for text in ["1200/h", "1200/h window"] {
+            let limiter = backend.at(text);
+            let tasks: Vec<_> = (0..8)
+                .map(|_| {
+                    let limiter = limiter.clone();
+                    tokio::spawn(async move {
+                        let mut granted = Vec::new();
+                        for _ in 0..200 {
+                            let decision = limiter.check("everyone").await;
+                            assert!(!decision.is_fallback(), "{decision:?}");
+                            if decision.is_allowed() {
+                                granted.push(decision.remaining());
+                            } else {
+                                assert_eq!(decision.remaining(), 0);
+                            }
+                        }
+                        granted
+                    })
+                })
+                .collect();
+            let mut all = Vec::new();
+            for task in tasks {
+                let granted = task.await.unwrap();
+                assert!(granted.is_sorted_by(|a, b| a > b), "{text}: {granted:?}");
+                all.extend(granted);
+            }
+            all.sort_unstable();
+            assert_eq!(all, (0..CAPACITY).collect::<Vec<_>>(), "{text}");
+        }
+    })
+    .await;
+}

@@ -7,11 +7,12 @@ use std::time::Duration;
 use balde::telemetry::{LogFormat, Logs, json_logs_to};
 use balde::{Clock, ManualClock, RateLimiter, check_all_blocking};
 use sha2::{Digest, Sha256};
-use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
-use tracing::subscriber::with_default;
+use tracing::subscriber::{Interest, with_default};
+use tracing::{Metadata, Subscriber};
+use tracing_subscriber::Layer;
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Context, SubscriberExt};
 
 use crate::{Written, have_two_listeners, hex};
 
@@ -98,6 +99,38 @@ fn a_refusal_is_one_object_with_every_field() {
         assert!(line.get(absent).is_none(), "no value, no field: {line}");
     }
     assert!(!written.text().contains("null"), "{line}");
+}
+
+/// A subscriber that takes 3 ms to say whether it wants a line, by the clock of the limiter.
+struct Slow(ManualClock);
+
+impl<S: Subscriber> Layer<S> for Slow {
+    fn register_callsite(&self, _metadata: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, _metadata: &Metadata<'_>, _context: Context<'_, S>) -> bool {
+        self.0.advance(Duration::from_millis(3));
+        true
+    }
+}
+
+#[test]
+fn a_refusal_in_memory_says_how_long_it_took() {
+    let written = Written::default();
+    have_two_listeners();
+    let clock = ManualClock::new();
+    let layers = tracing_subscriber::registry()
+        .with(json_logs_to(written.clone()))
+        .with(Slow(clock.clone()));
+    with_default(layers, || {
+        let limiter = limiter("2/h", &clock);
+        limiter.blocking().check_n("alice", 2);
+        limiter.blocking().check("alice");
+    });
+    let lines = written.objects();
+    assert_eq!(lines.len(), 1, "{}", written.text());
+    assert_eq!(lines[0]["latency_ms"], 3.0, "{}", lines[0]);
 }
 
 #[test]

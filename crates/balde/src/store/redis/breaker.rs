@@ -2,10 +2,11 @@
 //! a timeout.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::failure::StoreFailure;

@@ -1,10 +1,11 @@
 //! When a store may open connections: at once while that succeeds, with exponential backoff while it
 //! fails, and never in a storm.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use balde_core::{Command, Limit, State};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 
