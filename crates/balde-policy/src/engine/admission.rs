@@ -179,7 +179,11 @@ impl Engine {
         mut buckets: Vec<Bucket>,
     ) -> Result<Ticket, AdmitError> {
         let mut held = Held::new();
-        let enforced = select(&rules, &buckets, Kind::Enforced);
+        let Selected {
+            enforced,
+            shadow,
+            free,
+        } = Selected::new(&rules, &buckets);
         if !enforced.is_empty() {
             let taken = mode.take(&requests(&rules, &buckets, &enforced)).await;
             match taken {
@@ -196,7 +200,7 @@ impl Engine {
                 }
             }
         }
-        for index in select(&rules, &buckets, Kind::Shadow) {
+        for index in shadow {
             let one = Indices::from_slice(&[index]);
             let taken = mode.take(&requests(&rules, &buckets, &one)).await;
             match taken {
@@ -210,7 +214,6 @@ impl Engine {
                 }
             }
         }
-        let free = select(&rules, &buckets, Kind::Free);
         if !free.is_empty() {
             // Nothing is taken from these buckets now, and the price is charged when the request ends.
             let requests = requests(&rules, &buckets, &free);
@@ -243,27 +246,32 @@ impl CallMode {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Has to admit the request.
-    Enforced,
-    /// Decides, but does not refuse.
-    Shadow,
-    /// Admits everything.
-    Free,
+/// The buckets of a request by what their policies do, as indices.
+#[derive(Default)]
+struct Selected {
+    /// Have to admit the request.
+    enforced: Indices,
+    /// Decide, but do not refuse.
+    shadow: Indices,
+    /// Admit everything.
+    free: Indices,
 }
 
-fn select(rules: &Ruleset, buckets: &[Bucket], kind: Kind) -> Indices {
-    let is_kind = |(_, bucket): &(usize, &Bucket)| {
-        let is_free = rules.policy(bucket.policy).admission() == 0;
-        match rules.limiter(bucket.policy).is_shadow {
-            _ if is_free => kind == Kind::Free,
-            true => kind == Kind::Shadow,
-            false => kind == Kind::Enforced,
+impl Selected {
+    fn new(rules: &Ruleset, buckets: &[Bucket]) -> Self {
+        let mut selected = Self::default();
+        for (index, bucket) in buckets.iter().enumerate() {
+            let kind = if rules.policy(bucket.policy).admission() == 0 {
+                &mut selected.free
+            } else if rules.limiter(bucket.policy).is_shadow {
+                &mut selected.shadow
+            } else {
+                &mut selected.enforced
+            };
+            kind.push(index);
         }
-    };
-    let found = buckets.iter().enumerate().filter(is_kind);
-    found.map(|(index, _)| index).collect()
+        selected
+    }
 }
 
 fn select_all(buckets: &[Bucket]) -> Indices {
@@ -276,8 +284,11 @@ fn requests<'a>(
     buckets: &'a [Bucket],
     indices: &[usize],
 ) -> SmallVec<[TokenRequest<'a>; 4]> {
-    let request = |index: &usize| buckets[*index].request(rules);
-    indices.iter().map(request).collect()
+    let mut requests = SmallVec::new();
+    for index in indices {
+        requests.push(buckets[*index].request(rules));
+    }
+    requests
 }
 
 /// Keeps a hold for the ticket. If the caller goes away before it has one, everything is given back.

@@ -250,7 +250,11 @@ impl HeldTokens {
 
 /// The same requests, whose tokens are held if their limiters can.
 fn held<'a>(requests: &[TokenRequest<'a>]) -> SmallVec<[TokenRequest<'a>; 4]> {
-    requests.iter().map(|request| request.held()).collect()
+    let mut held = SmallVec::new();
+    for request in requests {
+        held.push(request.held());
+    }
+    held
 }
 
 #[cfg(test)]
