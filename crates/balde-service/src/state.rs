@@ -223,13 +223,11 @@ impl StateEndpoint {
             }
             path => {
                 let name = path.strip_prefix("/console/").unwrap_or_default();
-                match SHARED.iter().find(|file| file.name == name) {
-                    Some(file) => page_file(file.kind, file.text),
-                    None => {
-                        let report = json!({"error": "there is no such endpoint"});
-                        answer(StatusCode::NOT_FOUND, &report)
-                    }
+                if let Some(file) = SHARED.iter().find(|file| file.name == name) {
+                    return page_file(file.kind, file.text);
                 }
+                let report = json!({"error": "there is no such endpoint"});
+                answer(StatusCode::NOT_FOUND, &report)
             }
         }
     }

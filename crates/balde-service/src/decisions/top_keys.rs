@@ -115,17 +115,13 @@ impl Windows {
                 },
             };
             let smallest = (0..all.len()).min_by_key(|index| all[*index].rank);
-            match smallest.filter(|_| all.len() >= COUNTED_MAX) {
-                Some(index) => {
-                    new.rank = all[index].rank;
-                    all[index] = new;
-                    index
-                }
-                None => {
-                    all.push(new);
-                    all.len() - 1
-                }
+            if let Some(index) = smallest.filter(|_| all.len() >= COUNTED_MAX) {
+                new.rank = all[index].rank;
+                all[index] = new;
+                return index;
             }
+            all.push(new);
+            all.len() - 1
         });
         &mut all[index]
     }
