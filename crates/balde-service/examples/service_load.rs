@@ -4,7 +4,7 @@
 //! service_load PROTOCOL SERVER ADDRESS KEYS uniform|zipf SECONDS CONNECTIONS PIPELINE
 //! ```
 //!
-//! PROTOCOL is `http`, `resp` or `grpc`, SERVER is `balde` or `throttlecrab`. It prints the requests, p50
+//! PROTOCOL is `http`, `resp` or `grpc`, SERVER is `balde`, `throttlecrab` or, over `resp`, `redis-cell`. It prints the requests, p50
 //! and p99 in microseconds. With `each` instead of the distribution, every key is asked for once.
 
 use std::error::Error;
@@ -98,8 +98,9 @@ fn main() -> Result<(), Failure> {
         return Err("see the first lines of this program for its arguments".into());
     };
     let server = match server.as_str() {
-        "balde" => Server::Balde,
-        _ => Server::Throttlecrab,
+        "throttlecrab" => Server::Throttlecrab,
+        // redis-cell has the same command.
+        _ => Server::Balde,
     };
     let is_each = distribution == "each";
     let keys = Arc::new(choose(keys.parse()?, distribution));

@@ -153,11 +153,10 @@ impl StateEndpoint {
             path => {
                 let name = path.strip_prefix("/console/").unwrap_or_default();
                 if let Some(file) = SHARED.iter().find(|file| file.name == name) {
-                    page_file(file.kind, file.text)
-                } else {
-                    let report = json!({"error": "there is no such endpoint"});
-                    answer(StatusCode::NOT_FOUND, &report)
+                    return page_file(file.kind, file.text);
                 }
+                let report = json!({"error": "there is no such endpoint"});
+                answer(StatusCode::NOT_FOUND, &report)
             }
         }
     }

@@ -32,8 +32,8 @@ const INCIDENTS_MAX: usize = 100;
 const POINTS_MAX: usize = 20_000;
 const POINTS_DEFAULT: usize = 10_000;
 
-/// The latest time: the largest integer that every reader of JSON knows exactly.
-const WHOLE_MAX: u64 = (1 << 53) - 1;
+/// The largest number in requests, and the latest time: the largest integer that every reader of JSON knows exactly.
+pub(super) const WHOLE_MAX: u64 = (1 << 53) - 1;
 
 const MINUTE_US: u64 = 60_000_000;
 const DAY_US: u64 = 24 * 60 * MINUTE_US;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::App;
 use super::access::{Caller, NAME_BYTES_MAX, Role};
-use super::api::{ApiError, QueryResult, checked, checked_body, severity, whole};
+use super::api::{ApiError, QueryResult, WHOLE_MAX, checked, checked_body, severity, whole};
 use crate::alert::{self, Event, OpenAlert, Silence, Via};
 use crate::cycle::Stored;
 use crate::history::SilenceChange;
@@ -80,6 +80,9 @@ pub(super) async fn silence(
         (None, Some(minutes)) => from_us.saturating_add(minutes.saturating_mul(MINUTE_US)),
         _ => return Err(ApiError::bad("set either until_us or minutes")),
     };
+    if until_us > WHOLE_MAX {
+        return Err(ApiError::bad(format!("a time is at most {WHOLE_MAX} µs")));
+    }
     if until_us <= now_us {
         let detail =
             "the end of the silence is in the past; set until_us or minutes to a later time";

@@ -30,20 +30,21 @@ async fn hostile_texts_are_shown_as_texts() {
         .await;
     // Acknowledged by somebody with a hostile name.
     let http = client();
-    let states: Value = http
-        .get(live.url("api/v1/states"))
-        .send()
-        .await
-        .unwrap()
-        .json()
-        .await
-        .unwrap();
-    let participants = states["participants"].as_array().unwrap();
-    let state = participants
-        .iter()
-        .find(|state| state["participant"] == HOSTILE)
-        .unwrap();
-    let body = json!({"episode": state["buckets"][0]["episode"], "by": PAYLOAD});
+    // The stream, which the page follows, may be half a second ahead of the cached states.
+    let episode = loop {
+        let states = http.get(live.url("api/v1/states")).send().await.unwrap();
+        let states: Value = states.json().await.unwrap();
+        let participants = states["participants"].as_array().unwrap();
+        let state = participants
+            .iter()
+            .find(|state| state["participant"] == HOSTILE)
+            .unwrap();
+        match &state["buckets"][0]["episode"] {
+            Value::Null => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+            episode => break episode.clone(),
+        }
+    };
+    let body = json!({"episode": episode, "by": PAYLOAD});
     let response = http
         .post(live.url("api/v1/acknowledgements"))
         .json(&body)

@@ -388,7 +388,7 @@ async fn raw_requests_of_a_client_that_closes_its_half() {
                  Content-Type: application/json\r\nContent-Length: 20000\r\n\r\n{}",
                 " ".repeat(20_000)
             ),
-            400,
+            413,
         ),
     ] {
         let answer = half_closing(own, &request).await;

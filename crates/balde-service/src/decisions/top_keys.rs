@@ -118,11 +118,10 @@ impl Windows {
             if let Some(index) = smallest.filter(|_| all.len() >= COUNTED_MAX) {
                 new.rank = all[index].rank;
                 all[index] = new;
-                index
-            } else {
-                all.push(new);
-                all.len() - 1
+                return index;
             }
+            all.push(new);
+            all.len() - 1
         });
         &mut all[index]
     }

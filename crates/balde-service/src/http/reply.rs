@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::decisions::{Answer, CommandError, LimitState, ListedBucket, Verdict};
@@ -15,7 +16,7 @@ pub(super) type Reply = Response<Full<Bytes>>;
 /// The answer to a command.
 pub(super) fn answer(answer: &Answer) -> Reply {
     let document = match answer {
-        Answer::One(verdict) => self::verdict(verdict),
+        Answer::One(verdict) => return json(StatusCode::OK, &VerdictBody::new(verdict)),
         Answer::All {
             is_allowed,
             refused,
@@ -85,8 +86,10 @@ pub(super) fn problem(status: StatusCode, code: &str, detail: &str) -> Reply {
     reply
 }
 
-pub(super) fn json(status: StatusCode, document: &Value) -> Reply {
-    with_type(status, document.to_string().into(), "application/json")
+pub(super) fn json(status: StatusCode, document: &impl Serialize) -> Reply {
+    // Numbers, texts and lists of them can always be written.
+    let body = serde_json::to_vec(document).unwrap_or_default();
+    with_type(status, body.into(), "application/json")
 }
 
 pub(super) fn with_type(status: StatusCode, body: Bytes, content_type: &'static str) -> Reply {
@@ -97,22 +100,37 @@ pub(super) fn with_type(status: StatusCode, body: Bytes, content_type: &'static 
     reply
 }
 
-fn verdicts(verdicts: &[Verdict]) -> Vec<Value> {
-    verdicts.iter().map(verdict).collect()
+fn verdicts(verdicts: &[Verdict]) -> Vec<VerdictBody> {
+    verdicts.iter().map(VerdictBody::new).collect()
 }
 
-fn verdict(verdict: &Verdict) -> Value {
-    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    json!({
-        "allowed": verdict.is_allowed,
-        "reason": verdict.why.as_str(),
-        "level": verdict.level,
-        "remaining": verdict.remaining,
-        "capacity": verdict.limit.capacity(),
-        "retry_after_us": verdict.retry_after.map(micros),
-        "full_after_us": micros(verdict.full_after),
-        "fallback": verdict.is_fallback,
-    })
+/// A verdict as JSON. It is written without a tree of values in between, because most answers are one.
+#[derive(Serialize)]
+struct VerdictBody {
+    allowed: bool,
+    reason: &'static str,
+    level: i64,
+    remaining: u64,
+    capacity: u64,
+    retry_after_us: Option<u64>,
+    full_after_us: u64,
+    fallback: bool,
+}
+
+impl VerdictBody {
+    fn new(verdict: &Verdict) -> Self {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            allowed: verdict.is_allowed,
+            reason: verdict.why.as_str(),
+            level: verdict.level,
+            remaining: verdict.remaining,
+            capacity: verdict.limit.capacity(),
+            retry_after_us: verdict.retry_after.map(micros),
+            full_after_us: micros(verdict.full_after),
+            fallback: verdict.is_fallback,
+        }
+    }
 }
 
 /// Keys are bytes; those that are not UTF-8 are shown with replacement characters.
