@@ -35,7 +35,9 @@ fn replies(data: &[u8]) {
     let limits = ["10/s burst 20", "5/min window", "7/min burst 30 stepwise"];
     let limits = limits.map(|text| text.parse::<Limit>().expect("a limit"));
     let step = |limit: &Limit, command| Step::new(*limit, LimitBlob::new(limit), command);
-    let (count, reply) = data.split_first().map_or((0, data), |(first, rest)| (*first, rest));
+    let (count, reply) = data
+        .split_first()
+        .map_or((0, data), |(first, rest)| (*first, rest));
     for limit in &limits {
         for command in [
             Command::Peek,
