@@ -38,3 +38,23 @@ fuzz seconds="60":
 # Instructions of a decision, beside an earlier revision
 instructions revision="":
     scripts/count-instructions.sh {{ revision }}
+
+# All parts under load with a fault every minute, and a verdict
+soak minutes="5":
+    scripts/soak.sh {{ minutes }}
+
+# Latency and throughput beside the figures that were asked for
+load:
+    scripts/load.sh
+
+# The lines that the tests run
+coverage *options:
+    scripts/coverage.sh {{ options }}
+
+# Bugs planted one at a time, each of which a test must catch
+planted-bugs *names:
+    scripts/planted-bugs.sh {{ names }}
+
+# Licences, sources and known vulnerabilities of dependencies
+supply-chain:
+    scripts/supply-chain.sh

@@ -398,7 +398,7 @@ const PROSE: &[(&str, &str)] = &[
     ),
     ("docs/guarantees.md", "Attack | Bound"),
     ("docs/guarantees.md", "What | How it is judged"),
-    ("docs/guarantees.md", "Crate | Lines"),
+    ("docs/guarantees.md", "Part | Lines"),
     ("docs/guarantees.md", "Planted bug | Caught by"),
     ("docs/http.md", "Kind | Key"),
     (
@@ -415,6 +415,9 @@ const PROSE: &[(&str, &str)] = &[
         "docs/security.md",
         "Threat | SDK's layers | Simulator | Monitor | Throttler",
     ),
+    ("docs/scaling.md", "Part | Cost of a decision"),
+    ("docs/scaling.md", "Nodes | Leases"),
+    ("docs/scaling.md", "Participants | Rows a day"),
     ("docs/simulator.md", "Operation | What it does"),
     ("docs/telemetry.md", "Enabled | Cost"),
     ("crates/balde-policy/README.md", "Name | What it is"),

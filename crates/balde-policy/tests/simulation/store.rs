@@ -333,7 +333,7 @@ impl Data {
         let decisions = redis_oracle::decide(&mut kept, &steps, now_us);
         let have_passed = decisions.iter().all(balde_core::Decision::is_allowed);
         for (name, kept) in names.iter().zip(kept) {
-            self.buckets.entry(name.to_vec()).or_default().0 = kept;
+            self.buckets.entry((*name).clone()).or_default().0 = kept;
         }
         let mut reply = double(now_us).to_vec();
         for (step, decision) in steps.iter().zip(&decisions) {

@@ -420,9 +420,14 @@ impl World {
         self.kind != Kind::Rough
     }
 
-    /// Where nothing is lost, what was taken was granted or has been returned.
+    /// Where nothing is lost, what was taken was granted or has been returned. Leases are returned in one
+    /// attempt: what was not returned in time is missing until the bucket has refilled.
     fn check_tokens(&self) {
-        for name in ["plain", "leased"] {
+        let names: &[&str] = match self.kind {
+            Kind::Calm => &["plain", "leased"],
+            _ => &["plain"],
+        };
+        for name in names {
             for key in ["k0", "k1", "k2"] {
                 let granted = locked(&self.ledger, |ledger| {
                     ledger
@@ -452,7 +457,7 @@ impl World {
             let decision = node.plain.check("k0").await;
             assert!(!decision.is_fallback(), "seed {seed}: {decision:?}");
             locked(&self.ledger, |ledger| {
-                count(ledger, "plain", "k0", &decision)
+                count(ledger, "plain", "k0", &decision);
             });
             assert_eq!(node.leased.lease_stats().tokens_out, 0, "seed {seed}");
         }
@@ -610,7 +615,7 @@ async fn hold(limiter: RateLimiter, mut random: Rng, ledger: SharedLedger, is_ex
     let decisions = hold.settle(price).await;
     if !decisions.iter().any(Decision::is_fallback) {
         locked(&ledger, |ledger| {
-            ledger.has_cost("held", most, price, is_exact)
+            ledger.has_cost("held", most, price, is_exact);
         });
     }
 }
@@ -620,17 +625,14 @@ async fn admit(engine: Engine, mut random: Rng, ledger: SharedLedger, is_exact: 
     locked(&ledger, |ledger| ledger.may_cost("engine", PRICE_MAX));
     let mut request = Request::new("GET", "/items/1", "");
     request.user = Some(USER);
-    let ticket = match engine.admit(&request).await {
-        Ok(ticket) => ticket,
+    let Ok(ticket) = engine.admit(&request).await else {
         // Refused, or the store does not answer, and the policy is to deny.
-        Err(_) => {
-            if is_exact {
-                locked(&ledger, |ledger| {
-                    ledger.has_cost("engine", PRICE_MAX, 0, true)
-                });
-            }
-            return;
+        if is_exact {
+            locked(&ledger, |ledger| {
+                ledger.has_cost("engine", PRICE_MAX, 0, true);
+            });
         }
+        return;
     };
     sleep(Duration::from_micros(random.u64(..200_000))).await;
     let (outcome, price) = match random.u32(..3) {

@@ -1,5 +1,6 @@
-//! A Cluster that loses a primary and promotes its replica.
+//! A Cluster of six processes that loses a primary and promotes its replica, and one whose slots move.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +18,83 @@ const PROMOTED_WITHIN: Duration = Duration::from_secs(30);
 #[test]
 fn a_primary_killed_and_its_replica_promoted_under_load() {
     failover(Mode::Plain);
+}
+
+/// Two thousand slots of a primary are moved to another one, with their keys.
+#[test]
+fn slots_that_move_under_load_lose_no_grant() {
+    story(async {
+        let Some(cluster) = RedisCluster::start(1) else {
+            return;
+        };
+        let store = with_defaults(RedisStore::builder().cluster(cluster.urls()));
+        let limiter = limiter(&store, Mode::Plain, OnFailure::Deny);
+        let keys: Vec<_> = (0..KEYS).map(|n| format!("user {n}")).collect();
+        let slots: Vec<_> = keys.iter().map(|key| slot_of(&cluster, key)).collect();
+        for key in &keys {
+            let is_served = async || !limiter.check(key).await.is_fallback();
+            super::until("every node knows the script", PROMOTED_WITHIN, is_served).await;
+            limiter.set_level(key, CAPACITY).await.expect("an answer");
+        }
+        let is_over = Arc::new(AtomicBool::new(false));
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|first| {
+                let all = keys.iter().cloned().enumerate();
+                let mine = all.skip(first).step_by(CALLERS).collect();
+                tokio::spawn(call(limiter.clone(), mine, Arc::clone(&is_over)))
+            })
+            .collect();
+        for_a_while(300).await;
+        let owner = |slot: u16| cluster.primary_of(slot).expect("a primary");
+        let (from, to) = (owner(0), owner(16_383));
+        let before: Vec<_> = slots.iter().map(|slot| owner(*slot)).collect();
+        let moving = tokio::task::spawn_blocking(move || reshard(from, to));
+        moving.await.expect("no panic");
+        let after: Vec<_> = slots.iter().map(|slot| owner(*slot)).collect();
+        let moved = before.iter().zip(&after).filter(|(a, b)| a != b).count();
+        for_a_while(500).await;
+        is_over.store(true, Ordering::Relaxed);
+
+        let mut calls = Vec::new();
+        for caller in callers {
+            calls.extend(caller.await.expect("no caller panics"));
+        }
+        let fallbacks = calls.iter().filter(|call| call.decision.is_fallback());
+        println!(
+            "resharding: {moved} of {KEYS} keys moved, {} calls, {} fallbacks",
+            calls.len(),
+            fallbacks.count()
+        );
+        assert!(moved > 0);
+        consumed(&limiter, &keys, &calls, |_| false).await;
+    });
+}
+
+/// Moves slots of one primary to another.
+fn reshard(from: u16, to: u16) {
+    let cli = |arguments: &[&str]| {
+        let output = Command::new("redis-cli").args(arguments).output();
+        let output = output.expect("redis-cli");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout)
+            .expect("text")
+            .trim()
+            .to_owned()
+    };
+    let id = |port: u16| cli(&["-p", &port.to_string(), "cluster", "myid"]);
+    let entry = format!("127.0.0.1:{from}");
+    cli(&[
+        "--cluster",
+        "reshard",
+        &entry,
+        "--cluster-from",
+        &id(from),
+        "--cluster-to",
+        &id(to),
+        "--cluster-slots",
+        "2000",
+        "--cluster-yes",
+    ]);
 }
 
 fn failover(mode: Mode) {

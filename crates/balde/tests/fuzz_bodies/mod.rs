@@ -58,10 +58,9 @@ fn replies(data: &[u8]) {
     if let Ok(stored) = script::decode_stored(data) {
         let _limit = stored.limit.limit();
     }
-    if let Some((limit, state, held)) = script::decode_bucket(data, 1_800_000_000_000_000) {
+    if let Some((limit, state, _held)) = script::decode_bucket(data, 1_800_000_000_000_000) {
         let decision = limit.apply(state, Command::Peek, 1_800_000_000_000_000);
         assert!(decision.remaining() <= limit.capacity());
-        let _any = held;
     }
 }
 
