@@ -41,7 +41,10 @@ pub struct Decision {
 )]
 enum By {
     Bucket,
-    BadKey(BadKey),
+    /// The key cannot be used, because of its length.
+    BadKey {
+        bytes: u32,
+    },
     /// [`OnFailure::Allow`](crate::OnFailure::Allow), without a bucket.
     Policy(StoreFailure),
     /// [`OnFailure::Deny`](crate::OnFailure::Deny), with the time until the store is tried again.
@@ -51,10 +54,30 @@ enum By {
     },
     /// [`OnFailure::Local`](crate::OnFailure::Local): a bucket of this process.
     Local(StoreFailure),
-    /// A cached refusal of the bucket, which holds for this long at least.
+    /// A cached refusal of the bucket, which holds for at least this many microseconds: 48 bits, which
+    /// are nine years.
     Cached {
-        retry_us: u64,
+        high: u16,
+        low: u32,
     },
+}
+
+// A longer decision would be copied by a call of `memcpy`.
+const _: () = assert!(size_of::<Decision>() == 128);
+
+#[cfg(feature = "redis")]
+impl By {
+    fn cached(retry_us: u64) -> Self {
+        let [.., a, b, c, d, e, f] = retry_us.clamp(1, (1 << 48) - 1).to_be_bytes();
+        Self::Cached {
+            high: u16::from_be_bytes([a, b]),
+            low: u32::from_be_bytes([c, d, e, f]),
+        }
+    }
+}
+
+fn cached_us(high: u16, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
 }
 
 impl Decision {
@@ -70,7 +93,12 @@ impl Decision {
     pub(crate) fn of_bad_key(limit: &Limit, bad: BadKey, now_us: u64) -> Self {
         Self {
             inner: refusal(limit, now_us),
-            by: By::BadKey(bad),
+            by: By::BadKey {
+                bytes: match bad {
+                    BadKey::Empty => 0,
+                    BadKey::TooLong { bytes } => u32::try_from(bytes).unwrap_or(u32::MAX),
+                },
+            },
         }
     }
 
@@ -124,9 +152,7 @@ impl Decision {
     pub(crate) fn of_cached(inner: balde_core::Decision, retry_us: u64) -> Self {
         Self {
             inner,
-            by: By::Cached {
-                retry_us: retry_us.max(1),
-            },
+            by: By::cached(retry_us),
         }
     }
 
@@ -167,7 +193,10 @@ impl Decision {
     /// Why the key cannot be used, if so.
     pub(crate) const fn bad_key(&self) -> Option<BadKey> {
         match self.by {
-            By::BadKey(bad) => Some(bad),
+            By::BadKey { bytes: 0 } => Some(BadKey::Empty),
+            By::BadKey { bytes } => Some(BadKey::TooLong {
+                bytes: bytes as usize,
+            }),
             _ => None,
         }
     }
@@ -185,8 +214,10 @@ impl Decision {
 
     /// Why the request was allowed or denied.
     pub fn reason(&self) -> Reason {
+        if let Some(bad) = self.bad_key() {
+            return Reason::BadKey(bad);
+        }
         match (self.by, self.inner.wait()) {
-            (By::BadKey(bad), _) => Reason::BadKey(bad),
             (By::Denial { failure, .. }, _) | (By::Policy(failure), Wait::None) => {
                 Reason::StoreUnavailable(failure)
             }
@@ -206,7 +237,7 @@ impl Decision {
     pub const fn failure(&self) -> Option<StoreFailure> {
         match self.by {
             By::Policy(failure) | By::Denial { failure, .. } | By::Local(failure) => Some(failure),
-            By::Bucket | By::BadKey(_) | By::Cached { .. } => None,
+            By::Bucket | By::BadKey { .. } | By::Cached { .. } => None,
         }
     }
 
@@ -243,7 +274,7 @@ impl Decision {
     pub fn wait(&self) -> Wait {
         match self.by {
             By::Denial { retry_us, .. } => Wait::Us(u64::from(retry_us)),
-            By::Cached { retry_us } => Wait::Us(retry_us),
+            By::Cached { high, low } => Wait::Us(cached_us(high, low)),
             _ => self.inner.wait(),
         }
     }
@@ -267,14 +298,14 @@ impl Decision {
     /// ```
     pub fn wait_for(&self, n: u64) -> Wait {
         match (self.by, self.inner.wait_for(n)) {
-            (By::BadKey(_), _) => Wait::Never,
+            (By::BadKey { .. }, _) => Wait::Never,
             (By::Denial { retry_us, .. }, Wait::None | Wait::Us(_)) => {
                 Wait::Us(u64::from(retry_us))
             }
             // The core's decision was made earlier: what has passed since then is waited already.
-            (By::Cached { retry_us }, Wait::Us(us)) => {
+            (By::Cached { high, low }, Wait::Us(us)) => {
                 let passed_us = match self.inner.wait() {
-                    Wait::Us(then_us) => then_us.saturating_sub(retry_us),
+                    Wait::Us(then_us) => then_us.saturating_sub(cached_us(high, low)),
                     Wait::None | Wait::Never => 0,
                 };
                 Wait::Us(us.saturating_sub(passed_us).max(1))
