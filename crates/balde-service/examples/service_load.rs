@@ -256,7 +256,7 @@ async fn resp(mut plan: Plan) -> Result<Measured, Failure> {
         let mut lines = 0;
         while lines < keys.len() * RESP_LINES {
             received.clear();
-            if stream.read_buf(&mut received).await? == 0 || received.contains(&b'-') {
+            if stream.read_buf(&mut received).await? == 0 || is_error(&received) {
                 return Err(String::from_utf8_lossy(&received).into_owned().into());
             }
             lines += received.split(|byte| *byte == b'\n').count() - 1;
@@ -264,6 +264,11 @@ async fn resp(mut plan: Plan) -> Result<Measured, Failure> {
         measured.add(keys.len(), begun);
     }
     Ok(measured)
+}
+
+/// Whether a line begins as errors do; numbers may be negative.
+fn is_error(received: &[u8]) -> bool {
+    received.starts_with(b"-") || received.windows(2).any(|bytes| bytes == b"\n-")
 }
 
 async fn grpc(mut plan: Plan) -> Result<Measured, Failure> {
