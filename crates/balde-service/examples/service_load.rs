@@ -243,11 +243,16 @@ async fn resp(mut plan: Plan) -> Result<Measured, Failure> {
         Server::Balde => "CL.THROTTLE",
         Server::Throttlecrab => "THROTTLE",
     };
+    // A bucket that is full again at once would be forgotten before it is measured.
+    let (burst, count, period) = match plan.until {
+        Some(_) => ("1000000", "1000000", "1"),
+        None => ("15", "1", "86400"),
+    };
     while let Some(keys) = plan.next() {
         sent.clear();
         for key in &keys {
             sent.extend_from_slice(b"*5\r\n");
-            for word in [name, key, "1000000", "1000000", "1"] {
+            for word in [name, key, burst, count, period] {
                 sent.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
             }
         }
