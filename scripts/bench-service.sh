@@ -77,19 +77,19 @@ start_servers() {
     exit 1
   done
 }
-ticks() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
+# The processor time of all threads, in nanoseconds.
+processor_ns() { cat /proc/"$1"/task/*/schedstat | awk '{ sum += $1 } END { printf "%.0f\n", sum }'; }
 resident_kib() { awk '/^VmRSS/ { print $2 }' "/proc/$1/status"; }
-hertz=$(getconf CLK_TCK)
 median() { sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 
 # Appends decisions per second, decisions per second of processor time, p50 and p99.
 measure() { # NAME SERVER PROTOCOL KEYS DISTRIBUTION CONNECTIONS PIPELINE
   local before after
-  before=$(ticks "${pid[$2]}")
+  before=$(processor_ns "${pid[$2]}")
   taskset -c 1 "$load" "$3" "$2" "127.0.0.1:${port[$2-$3]}" "$4" "$5" "$seconds" "$6" "$7" >"$folder/load.txt"
-  after=$(ticks "${pid[$2]}")
-  awk -v used=$((after - before)) -v hertz="$hertz" -v seconds="$seconds" \
-    '{ printf "%.0f %.0f %d %d\n", $1 / seconds, $1 * hertz / used, $2, $3 }' "$folder/load.txt" >>"$folder/$1.$2"
+  after=$(processor_ns "${pid[$2]}")
+  awk -v used=$((after - before)) -v seconds="$seconds" \
+    '{ printf "%.0f %.0f %d %d\n", $1 / seconds, $1 * 1e9 / used, $2, $3 }' "$folder/load.txt" >>"$folder/$1.$2"
 }
 servers() { # PROTOCOL
   echo balde throttlecrab

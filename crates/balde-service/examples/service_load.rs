@@ -243,27 +243,39 @@ async fn resp(mut plan: Plan) -> Result<Measured, Failure> {
         Server::Balde => "CL.THROTTLE",
         Server::Throttlecrab => "THROTTLE",
     };
+    // A bucket that is full again at once would be forgotten before it is measured.
+    let (burst, count, period) = match plan.until {
+        Some(_) => ("1000000", "1000000", "1"),
+        None => ("15", "1", "86400"),
+    };
     while let Some(keys) = plan.next() {
         sent.clear();
         for key in &keys {
             sent.extend_from_slice(b"*5\r\n");
-            for word in [name, key, "1000000", "1000000", "1"] {
+            for word in [name, key, burst, count, period] {
                 sent.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
             }
         }
         let begun = Instant::now();
         stream.write_all(&sent).await?;
-        let mut lines = 0;
+        let (mut lines, mut last) = (0, b'\n');
         while lines < keys.len() * RESP_LINES {
             received.clear();
-            if stream.read_buf(&mut received).await? == 0 || received.contains(&b'-') {
+            received.push(last);
+            if stream.read_buf(&mut received).await? == 0 || is_error(&received) {
                 return Err(String::from_utf8_lossy(&received).into_owned().into());
             }
-            lines += received.split(|byte| *byte == b'\n').count() - 1;
+            lines += received[1..].split(|byte| *byte == b'\n').count() - 1;
+            last = received.last().copied().unwrap_or(last);
         }
         measured.add(keys.len(), begun);
     }
     Ok(measured)
+}
+
+/// Whether a line begins as errors do; numbers may be negative.
+fn is_error(received: &[u8]) -> bool {
+    received.windows(2).any(|bytes| bytes == b"\n-")
 }
 
 async fn grpc(mut plan: Plan) -> Result<Measured, Failure> {
