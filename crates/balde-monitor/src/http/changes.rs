@@ -8,7 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 
 use super::App;
-use super::access::{Caller, NAME_BYTES_MAX, Role};
+use super::access::{Caller, Role};
 use super::api::{ApiError, QueryResult, WHOLE_MAX, checked, checked_body, severity, whole};
 use crate::alert::{self, Event, OpenAlert, Silence, Via};
 use crate::cycle::Stored;
@@ -21,6 +21,9 @@ const SILENCE_BY_ACKNOWLEDGERS_MAX_US: u64 = 24 * 60 * MINUTE_US;
 
 /// The name of somebody whose name is not known.
 const SOMEBODY: &str = "an operator";
+
+/// The longest name that callers may give themselves, in characters.
+const NAME_CHARS_MAX: usize = 100;
 
 /// A silence or an acknowledgement, and whether the database has it already.
 #[derive(Serialize)]
@@ -266,9 +269,10 @@ fn name_of(caller: &Caller, sent: Option<&str>) -> Result<String, ApiError> {
         return Ok(name.clone());
     }
     let by = sent.unwrap_or(SOMEBODY);
-    if by.trim().is_empty() || by.len() > NAME_BYTES_MAX || by.chars().any(char::is_control) {
+    let is_long = by.chars().nth(NAME_CHARS_MAX).is_some();
+    if by.trim().is_empty() || is_long || by.chars().any(char::is_control) {
         return Err(ApiError::bad(format!(
-            "`by` is 1 to {NAME_BYTES_MAX} bytes without control characters"
+            "`by` is 1 to {NAME_CHARS_MAX} characters without control characters"
         )));
     }
     Ok(by.trim().to_owned())
