@@ -22,7 +22,7 @@ bugs=(
   "script" crates/balde/src/store/redis/decide.lua
   "before = before - (tick - at) * refill" "before = before - (tick - at) * refill - 1" redis_suite the_script_and_the_core_agree
   "settle-once" crates/balde/src/hold/settlement.rs
-  "id: Some(&self.id)," "id: None," engine a_settlement_is_made_once_when_redis_is_back
+  "id: Some(&self.id)," "id: None," simulation every_law_holds_in_every_simulated_world
   "hold-expiry" crates/balde-core/src/hold.rs
   "Command::Charge { n: held.tokens }" "Command::Charge { n: held.tokens / 2 }" laws law_10_an_expired_hold_is_a_charge_at_its_expiry
   "lease-bound" crates/balde/src/lease/key_lease/mod.rs

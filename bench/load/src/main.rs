@@ -44,7 +44,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let builder = RedisStore::builder().address(address);
         builder.timeout(Duration::from_millis(100)).build()?
     };
-    let on_failure = || OnFailure::Local(Share::percent(50));
+    let on_failure = || OnFailure::Local {
+        share: Share::percent(50),
+    };
     let memory = RateLimiter::builder().name("memory").limit(LIMIT).build()?;
     let redis = RateLimiter::builder().name("redis").limit(LIMIT);
     let redis = redis.redis(&store, on_failure()).build()?;
