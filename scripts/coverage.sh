@@ -30,8 +30,8 @@ export BALDE_TEST_TOOLS="${BALDE_TEST_TOOLS:-$target/test-tools}"
 ulimit -n 16384 2>/dev/null || ulimit -n "$(ulimit -Hn)"
 source <(cargo llvm-cov show-env --export-prefix 2>/dev/null)
 cargo llvm-cov clean --profraw-only --workspace 2>/dev/null || true
-# Some tests start examples, which `cargo test --test NAME` does not build.
-cargo build "${packages[@]}" --all-features --examples
+# Some tests start examples, which `cargo test` builds unless it is told what to build.
+[ $# -eq 0 ] || [[ "$*" != *"--test examples"* ]] || cargo build "${packages[@]}" --all-features --examples
 failed=false
 cargo test "${packages[@]}" --all-features --no-fail-fast "$@" || failed=true
 

@@ -22,7 +22,7 @@ for _ in $(seq 100); do
   if redis-cli -p $port ping >/dev/null 2>&1; then break; fi
   sleep 0.1
 done
-# A machine that is busy with something else shows in the figures.
+# A machine that is busy with something else shows in the figures, and in the rows in which nothing is checked.
 load=$(cut -d ' ' -f 1 /proc/loadavg)
 "$target/release/balde-load" "127.0.0.1:$port" "$seconds" | tee "$folder/table.md"
 python3 - "$folder/table.md" "$record" "$seconds" "$load" <<'PY'
@@ -55,7 +55,7 @@ if record == "true":
 
 {summary}
 
-Microseconds from the time at which a check was due to its decision; the sender itself wakes up some 60 µs late.
+Microseconds from the time at which a check was due to its decision. The first rows are what the machine itself adds: the sender checks nothing, and only notes how late it was woken up.
 
 {text.strip()}
 <!-- end load -->"""

@@ -398,7 +398,6 @@ const PROSE: &[(&str, &str)] = &[
     ),
     ("docs/guarantees.md", "Attack | Bound"),
     ("docs/guarantees.md", "What | How it is judged"),
-    ("docs/guarantees.md", "Part | Lines"),
     ("docs/guarantees.md", "Planted bug | Caught by"),
     ("docs/http.md", "Kind | Key"),
     (
