@@ -11,7 +11,8 @@ use redis_server::RedisServer;
 use tokio::task::JoinSet;
 
 fn limiter(server: &RedisServer, limit: &str, leases: Option<Leases>) -> RateLimiter {
-    let store = RedisStore::new(server.url()).unwrap();
+    let builder = RedisStore::builder().address(server.url());
+    let store = builder.timeout(Duration::from_millis(100)).build().unwrap();
     let mut builder = RateLimiter::builder()
         .name("leased")
         .limit(limit)
@@ -157,7 +158,8 @@ async fn the_bound_of_leased_tokens_is_that_of_the_largest_tier() {
     let Some(server) = RedisServer::start() else {
         return;
     };
-    let store = RedisStore::new(server.url()).unwrap();
+    let builder = RedisStore::builder().address(server.url());
+    let store = builder.timeout(Duration::from_millis(100)).build().unwrap();
     let limiter = RateLimiter::builder()
         .name("tiers")
         .limit("1000/day")

@@ -518,7 +518,8 @@ async fn over_redis_the_times_are_those_of_the_server() {
     let Some(server) = RedisServer::start() else {
         return;
     };
-    let store = RedisStore::new(server.url()).unwrap();
+    let builder = RedisStore::builder().address(server.url());
+    let store = builder.timeout(Duration::from_millis(100)).build().unwrap();
     let limiter = in_redis(&store, "200/s burst 10", OnFailure::Deny);
     // Before the bucket is emptied: on a busy machine it refills meanwhile.
     let start = Instant::now();
