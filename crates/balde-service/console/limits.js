@@ -137,7 +137,7 @@ const show = (now, last) => {
     card("Top keys", now.top_keys.length
       ? table(["Key", "Limit", "Asked", "Refused"], now.top_keys.map((top) => [now.has_plain_keys ? top.key : top.key.slice(0, 16), top.limit, number(whole(top.asked)), number(whole(top.refused))]))
       : el("p", { class: "muted", text: "Nothing was asked in the last minute." }),
-    `At least so many requests in the last one to two minutes.${now.has_plain_keys ? "" : " Keys are shown as the first digits of the hashes that logs have; plain_keys in [state] shows them as they are."}`),
+    `Requests in the last one to two minutes; the counts are lower bounds.${now.has_plain_keys ? "" : " Keys are shown as the first digits of the hashes that logs have; plain_keys in [state] shows them as they are."}`),
     card("Protocols in use", table(["Protocol", "Connections", "Allowed / s", "Refused / s", "Invalid / s", "Failed / s"], protocolRows(now, perSecond))),
     card("Redis", redisFacts(now, perSecond)));
 };
