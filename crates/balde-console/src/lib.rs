@@ -37,13 +37,13 @@ const DATA_POLICY: &str = "default-src 'none'; frame-ancestors 'none'; base-uri 
 pub struct PageFile {
     /// The name, by which pages refer to it.
     pub name: &'static str,
-    /// The content type.
+    /// The value of its `Content-Type`.
     pub kind: &'static str,
-    /// The text.
+    /// What is sent as the body.
     pub text: &'static str,
 }
 
-/// The files that both have.
+/// The files that both pages load.
 pub const SHARED: [PageFile; 3] = [
     PageFile {
         name: "console.css",

@@ -370,13 +370,17 @@ impl Limit {
     /// let limit: Limit = "2/s".parse()?;
     /// assert_eq!(limit.refilled_at_most(1_600_000), 4);
     /// assert_eq!(limit.stepwise().refilled_at_most(1), 2);
+    /// // A century of a fast limit, whose units do not fit 64 bits.
+    /// let fast: Limit = "1000000007/s".parse()?;
+    /// assert_eq!(fast.refilled_at_most(3_155_760_000_000_000), 3_155_760_022_090_320_000);
     /// # Ok::<(), balde_core::ParseLimitError>(())
     /// ```
-    pub const fn refilled_at_most(&self, us: u64) -> u64 {
+    pub fn refilled_at_most(&self, us: u64) -> u64 {
         match self.strategy {
-            Strategy::Continuous => us
-                .saturating_mul(self.refill_units)
-                .div_ceil(self.token_units),
+            Strategy::Continuous => {
+                let units = u128::from(us) * u128::from(self.refill_units);
+                u64::try_from(units.div_ceil(self.token_units.into())).unwrap_or(u64::MAX)
+            }
             _ => us
                 .div_ceil(self.period_us)
                 .saturating_mul(self.refill_tokens()),

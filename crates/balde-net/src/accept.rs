@@ -18,8 +18,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Accepts connections until `shutdown` completes. `prepare` is awaited before the next connection is
-/// accepted, and what it returns serves the connection in a task of its own. After `shutdown`, the
-/// connections that are open may take as long as `grace` returns; then they are closed.
+/// accepted, and what it returns runs as a separate task. After `shutdown`, connections that are open may
+/// take as long as `grace` returns; then they are closed.
 pub async fn accept<Prepare>(
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
@@ -28,7 +28,7 @@ pub async fn accept<Prepare>(
 ) where
     Prepare: Future<Output = Serving>,
 {
-    let (failures, clock) = (LogThrottle::new(), Clock::precise());
+    let (failures, clock) = (LogThrottle::new(), Clock::wall());
     let mut connections = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
     loop {

@@ -1,4 +1,4 @@
-//! An endpoint for operators: few connections, short answers, on a thread of its own.
+//! An endpoint for operators, served on a separate thread: few connections, short answers.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -22,8 +22,8 @@ const WRITE_MAX: Duration = Duration::from_secs(10);
 /// How long a connection may be idle.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 
-/// Serves an endpoint until `shutdown` is true, on a thread of its own: a health check does not wait for
-/// the server's other work, however much that is. Of more than `connections_max` connections, the one
+/// Serves an endpoint on a separate thread until `shutdown` is true: a health check does not wait for the
+/// server's other work, however much that is. Of more than `connections_max` connections, the one
 /// that has been idle for the longest time is closed.
 pub async fn serve_on_thread<R, F, B>(
     listener: TcpListener,

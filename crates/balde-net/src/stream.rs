@@ -33,7 +33,7 @@ pub enum HandshakeError {
 pub enum MaybeTlsStream<S> {
     /// Without TLS.
     Plain(S),
-    /// After the handshake.
+    /// With TLS; the handshake is over.
     Tls(Box<TlsStream<S>>),
 }
 

@@ -206,11 +206,10 @@ impl Settlement {
     }
 
     fn poll_settling(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let Some((settling, _)) = self.settling.last_mut() {
+        for (settling, _) in &mut self.settling {
             ready!(settling.poll_attempt(cx));
-            let Some((settling, indices)) = self.settling.pop() else {
-                break;
-            };
+        }
+        for (settling, indices) in std::mem::take(&mut self.settling) {
             for (index, decision) in indices.into_iter().zip(settling.decisions()) {
                 let bucket = &self.ticket.buckets[index];
                 // A policy that admits everything and charges nothing has not looked at its bucket.

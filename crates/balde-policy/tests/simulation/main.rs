@@ -34,12 +34,17 @@ fn number(name: &str) -> Option<u64> {
     )
 }
 
-fn run(seed: u64) -> Summary {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+/// A runtime whose time is simulated.
+fn simulated_runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
         .build()
-        .expect("a runtime");
+        .expect("a runtime")
+}
+
+fn run(seed: u64) -> Summary {
+    let runtime = simulated_runtime();
     let folder = tempfile::TempDir::new().expect("a folder");
     runtime.block_on(async { World::new(seed, folder.path()).run().await })
 }

@@ -111,11 +111,7 @@ fn many_nodes_with_leases_call_the_store_less_and_keep_the_limit() {
         if lease.is_none() && nodes > NODES_WITHOUT_LEASES_MAX {
             continue;
         }
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .start_paused(true)
-            .build()
-            .expect("a runtime");
+        let runtime = crate::simulated_runtime();
         let folder = tempfile::TempDir::new().expect("a folder");
         let outcome = runtime.block_on(run(folder.path(), nodes, lease, fails_over));
         let seconds = SPAN.as_secs();

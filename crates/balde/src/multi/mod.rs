@@ -182,7 +182,7 @@ fn decide_in_memory(steps: &[MemoryStep<'_>]) -> Vec<Decision> {
     let is_bad = |step: &MemoryStep<'_>| BadKey::check(step.key).is_err();
     match steps {
         _ if steps.iter().any(is_bad) => steps.iter().map(peek_or_deny).collect(),
-        // A single bucket takes no lock.
+        // Without holds, a single bucket takes no lock.
         [step] => vec![Decision::of(memory::run(step))],
         _ => memory::run_all(steps, Decision::of),
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use balde::{Decision, OnFailure, RateLimiter, RedisStore, StoreFailure};
+use tokio::task::JoinHandle;
 
 use super::redis_cluster::RedisCluster;
 use super::{BACK_WITHIN, CALL_WITHIN, CAPACITY, Mode, for_a_while, limiter, story, with_defaults};
@@ -29,21 +30,10 @@ fn slots_that_move_under_load_lose_no_grant() {
         };
         let store = with_defaults(RedisStore::builder().cluster(cluster.urls()));
         let limiter = limiter(&store, Mode::Plain, OnFailure::Deny);
-        let keys: Vec<_> = (0..KEYS).map(|n| format!("user {n}")).collect();
+        let keys = full_buckets(&limiter).await;
         let slots: Vec<_> = keys.iter().map(|key| slot_of(&cluster, key)).collect();
-        for key in &keys {
-            let is_served = async || !limiter.check(key).await.is_fallback();
-            super::until("every node knows the script", PROMOTED_WITHIN, is_served).await;
-            limiter.set_level(key, CAPACITY).await.expect("an answer");
-        }
         let is_over = Arc::new(AtomicBool::new(false));
-        let callers: Vec<_> = (0..CALLERS)
-            .map(|first| {
-                let all = keys.iter().cloned().enumerate();
-                let mine = all.skip(first).step_by(CALLERS).collect();
-                tokio::spawn(call(limiter.clone(), mine, Arc::clone(&is_over)))
-            })
-            .collect();
+        let callers = start_callers(&limiter, &keys, &is_over);
         for_a_while(300).await;
         let owner = |slot: u16| cluster.primary_of(slot).expect("a primary");
         let (from, to) = (owner(0), owner(16_383));
@@ -97,6 +87,31 @@ fn reshard(from: u16, to: u16) {
     ]);
 }
 
+/// Keys whose buckets are full, on nodes that know the script.
+async fn full_buckets(limiter: &RateLimiter) -> Vec<String> {
+    let keys: Vec<_> = (0..KEYS).map(|n| format!("user {n}")).collect();
+    for key in &keys {
+        let is_served = async || !limiter.check(key).await.is_fallback();
+        super::until("every node knows the script", PROMOTED_WITHIN, is_served).await;
+        limiter.set_level(key, CAPACITY).await.expect("an answer");
+    }
+    keys
+}
+
+/// Callers that check these keys until `is_over`, each its share of them.
+fn start_callers(
+    limiter: &RateLimiter,
+    keys: &[String],
+    is_over: &Arc<AtomicBool>,
+) -> Vec<JoinHandle<Vec<Call>>> {
+    let start = |first| {
+        let all = keys.iter().cloned().enumerate();
+        let mine = all.skip(first).step_by(CALLERS).collect();
+        tokio::spawn(call(limiter.clone(), mine, Arc::clone(is_over)))
+    };
+    (0..CALLERS).map(start).collect()
+}
+
 fn failover(mode: Mode) {
     story(async {
         let Some(mut cluster) = RedisCluster::start(1) else {
@@ -104,25 +119,10 @@ fn failover(mode: Mode) {
         };
         let store = with_defaults(RedisStore::builder().cluster(cluster.urls()));
         let limiter = limiter(&store, mode, OnFailure::Deny);
-        let keys: Vec<_> = (0..KEYS).map(|n| format!("user {n}")).collect();
+        let keys = full_buckets(&limiter).await;
         let slots: Vec<_> = keys.iter().map(|key| slot_of(&cluster, key)).collect();
-        for key in &keys {
-            let is_served = async || !limiter.check(key).await.is_fallback();
-            super::until("every node knows the script", PROMOTED_WITHIN, is_served).await;
-            limiter.set_level(key, CAPACITY).await.expect("an answer");
-        }
         let is_over = Arc::new(AtomicBool::new(false));
-        let callers: Vec<_> = (0..CALLERS)
-            .map(|first| {
-                let mine = keys
-                    .iter()
-                    .cloned()
-                    .enumerate()
-                    .skip(first)
-                    .step_by(CALLERS);
-                tokio::spawn(call(limiter.clone(), mine.collect(), Arc::clone(&is_over)))
-            })
-            .collect();
+        let callers = start_callers(&limiter, &keys, &is_over);
         for_a_while(500).await;
 
         let owners: Vec<_> = slots.iter().map(|slot| cluster.primary_of(*slot)).collect();
